@@ -1,0 +1,31 @@
+"""Say it again: the tested example of a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from specframe.binding import Range
+from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
+
+
+@DRAFTERS.register("hello")
+class Hello(Retrieval):
+    """Proposes the `length` tokens that followed the latest earlier occurrence of the last `span`.
+
+    Lossless under every lossless rule. Needs nothing of the target. Target forwards per step: 1.
+    """
+
+    def __init__(
+        self, *, span: Annotated[int, Range(1, 16)], length: Annotated[int, Range(1, 64)]
+    ) -> None:
+        self.span = span
+        self.length = length
+
+    def continuations(self) -> Sequence[Continuation]:
+        tokens = self.context.tokens
+        last = tokens[-self.span :]
+        for end in range(len(tokens) - 1, self.span - 1, -1):
+            if tokens[end - self.span : end] == last:
+                return [Continuation(tokens[end : end + self.length])]
+        return []

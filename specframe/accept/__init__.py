@@ -1,0 +1,1 @@
+"""Acceptance rules: how much of a draft is kept."""

@@ -1,0 +1,76 @@
+"""The contract of an acceptance rule, and the walk that rules share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specframe.laws import Laws
+from specframe.registry import Registry
+from specframe.streams import Streams
+from specframe.types import Draft, How, Verdict
+
+
+class AcceptRule(ABC):
+    """Decides which drafted tokens are kept.
+
+    lossless: emitted text follows the target's law exactly.
+    any_draft: stays right when drawn nodes are pruned or re-ranked by value.
+    reads: kinds of draws it can judge; needs_laws: placed children alone are no use to it.
+    preferred: how `tree.proposal=auto` makes children for it at temperature > 0.
+    """
+
+    lossless: ClassVar[bool]
+    any_draft: ClassVar[bool] = False
+    reads: ClassVar[frozenset[How]] = frozenset({"place"})
+    needs_laws: ClassVar[bool] = False
+    preferred: ClassVar[How] = "place"
+    walks: ClassVar[bool] = True  # False: judges every node, not one path
+
+    def extra_syncs(self, path_dependent: bool) -> int:
+        """Host reads of one decision beyond the step's own."""
+        return 0
+
+    @abstractmethod
+    def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
+        """The accepted path and the tokens to emit, as device tensors of fixed size."""
+
+
+class Walk:
+    """A walk from the root down the draft, one level at a time, without host reads."""
+
+    def __init__(self, draft: Draft) -> None:
+        device = draft.tokens.device
+        self._draft = draft
+        self.node = torch.zeros(1, dtype=torch.long, device=device)
+        self.open = torch.ones(1, dtype=torch.bool, device=device)
+        self._path: list[Tensor] = []
+        self._tokens: list[Tensor] = []
+
+    def child_with(self, token: Tensor) -> tuple[Tensor, Tensor]:
+        """Row [1] of the current node's alive child that holds token [1], and whether it exists."""
+        draft = self._draft
+        hit = (draft.parents == self.node) & (draft.tokens == token) & draft.alive
+        return hit.int().argmax(0, keepdim=True), hit.any(0, keepdim=True)
+
+    def move(self, token: Tensor, child: Tensor, exists: Tensor) -> None:
+        """Emit token [1] at this level and go to its child, or end the walk if there is none."""
+        self._tokens.append(torch.where(self.open, token, -1))
+        self.open = self.open & exists
+        self._path.append(torch.where(self.open, child, -1))
+        self.node = torch.where(self.open, child, self.node)
+
+    def verdict(self) -> Verdict:
+        """What the walk emitted; it must have made draft.depth + 1 moves."""
+        tokens = torch.cat(self._tokens)
+        return Verdict(
+            path=torch.cat(self._path[:-1]) if len(self._path) > 1 else tokens[:0],
+            tokens=tokens,
+            count=(tokens >= 0).sum(),
+        )
+
+
+RULES: Registry[AcceptRule] = Registry("accept", "specframe.accept")

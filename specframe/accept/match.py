@@ -1,0 +1,33 @@
+"""Sample the target's own token at the node; if a child holds it, go there, else emit it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from specframe.accept.base import RULES, AcceptRule, Walk
+from specframe.laws import Laws
+from specframe.streams import Streams
+from specframe.types import Draft, How, Verdict
+
+
+@RULES.register("match")
+class Match(AcceptRule):
+    """Lossless for every drafter, tree, pruning and re-ranking, at any temperature.
+
+    Equation: y = argmax_v p(v) / E_v with E exponential noise keyed by (seed, sequence, position,
+    v), so one seed gives the autoregressive text token for token. At temperature 0, y = argmax p.
+    Accepts with probability p(children) for placed children, all of it for coupled draws with
+    draft = target. Needs no draft law. Papers: SpecInfer, arXiv 2305.09781 (naive sampling);
+    coupling: Daliri et al., arXiv 2408.07978.
+    """
+
+    lossless: ClassVar[bool] = True
+    any_draft: ClassVar[bool] = True
+    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+
+    def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
+        walk = Walk(draft)
+        for depth in range(draft.depth + 1):
+            token = laws.pick(walk.node, depth, rng, walk.open)
+            walk.move(token, *walk.child_with(token))
+        return walk.verdict()

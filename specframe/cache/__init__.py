@@ -1,0 +1,1 @@
+"""Cache managers: where keys and values live."""

@@ -1,0 +1,131 @@
+"""The contract of a cache manager: slots are reserved, written, then committed or discarded.
+
+Slot i of the committed prefix holds the token at position i. A pass reserves slots above it; a
+commit moves the accepted rows' keys down to the end of the prefix and forgets the rest. Keys are
+stored rotated, which stays right because a row's position equals the slot it is committed to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from specframe.registry import Registry
+
+
+class CacheManager(ABC):
+    """Keys and values of one sequence in one model, per layer as [1, heads, slots, head size].
+
+    length: committed tokens (host integer; `length_tensor` is the same on the device).
+    extent: length plus the slots reserved since the last commit.
+    width: slots that `update` hands to attention; masks have this many columns.
+    """
+
+    rollback: ClassVar[Literal["truncate", "none"]] = "truncate"
+    supports_trees: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.extent = 0
+        self.length_tensor = torch.zeros((), dtype=torch.long)
+        self.positions = torch.zeros(0, dtype=torch.long)  # [capacity] position held by each slot
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Slots a pass sees, at least `extent`."""
+
+    @property
+    @abstractmethod
+    def capacity(self) -> int | None:
+        """Most slots there can be (valid after `reset`), None for no limit."""
+
+    @abstractmethod
+    def _room_for(self, slots: int) -> int:
+        """Slots to allocate so that `slots` fit; raises ValueError past the capacity."""
+
+    def reset(self, *, rows: int, device: torch.device) -> None:
+        """Forget everything; `rows` is the most slots the coming sequence can need."""
+        self.length = self.extent = 0
+        self.length_tensor = torch.zeros((), dtype=torch.long, device=device)
+        self.positions = torch.zeros(0, dtype=torch.long, device=device)
+        self._prepare(rows)
+
+    @abstractmethod
+    def _prepare(self, rows: int) -> None:
+        """Drop or keep the buffers, given the need announced by `reset`."""
+
+    def reserve(self, rows: int) -> Tensor:
+        """[rows] int64 fresh slots. Raises ValueError past the capacity, before any write."""
+        start, self.extent = self.extent, self.extent + rows
+        room = self._room_for(self.extent)
+        if room > self.positions.shape[0]:
+            grown = torch.arange(room, device=self.positions.device)
+            grown[: self.positions.shape[0]] = self.positions
+            self.positions = grown
+        return torch.arange(start, self.extent, device=self.positions.device)
+
+    def update(self, layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Write keys and values [1, heads, R, size] at slots [R]; returns both over `width` slots."""
+        if layer not in self._keys:
+            self._keys[layer] = self._allocate(keys)
+            self._values[layer] = self._allocate(values)
+        elif self._keys[layer].shape[2] < self.width:
+            self._keys[layer] = self._grow(self._keys[layer])
+            self._values[layer] = self._grow(self._values[layer])
+        held_keys, held_values = self._keys[layer], self._values[layer]
+        held_keys.index_copy_(2, slots, keys)
+        held_values.index_copy_(2, slots, values)
+        width = self.width
+        return held_keys[:, :, :width], held_values[:, :, :width]
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Committed keys and values of a layer, [1, heads, length, size] (views)."""
+        return self._keys[layer][:, :, : self.length], self._values[layer][:, :, : self.length]
+
+    def _allocate(self, like: Tensor) -> Tensor:
+        batch, heads, _, size = like.shape
+        return like.new_zeros((batch, heads, self._room_for(self.extent), size))
+
+    def _grow(self, held: Tensor) -> Tensor:
+        grown = self._allocate(held)
+        grown[:, :, : held.shape[2]] = held
+        return grown
+
+    def commit(self, slots: Tensor, count: int, *, moved: bool = True) -> None:
+        """Append the keys at slots[:count] to the committed prefix and forget the other slots.
+
+        moved=False: the host knows that they already lie there in order, so nothing is copied.
+        """
+        stop = self.length + count
+        if moved and count:
+            source = slots[:count]
+            for held in (*self._keys.values(), *self._values.values()):
+                # index_select materialises first: source and destination may overlap.
+                held[:, :, self.length : stop] = held.index_select(2, source)
+        self.positions[self.length : stop] = torch.arange(
+            self.length, stop, device=self.positions.device
+        )
+        self._set_length(stop)
+
+    def discard(self) -> None:
+        """Forget all reserved slots."""
+        self.extent = self.length
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` committed tokens. Raises ValueError if there are fewer."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot truncate a cache of {self.length} tokens to {length}")
+        self._set_length(length)
+
+    def _set_length(self, length: int) -> None:
+        self.length = self.extent = length
+        self.length_tensor.fill_(length)
+
+
+CACHES: Registry[CacheManager] = Registry("cache", "specframe.cache")

@@ -1,0 +1,107 @@
+"""Which words go together: one table of refusals, checked before any weight is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specframe.accept.base import AcceptRule
+from specframe.cache.base import CacheManager
+from specframe.drafter.base import Drafter
+from specframe.errors import IncompatibleComponents
+from specframe.target.base import Target
+from specframe.tree.base import ProposalKind, TreePolicy
+from specframe.types import How
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The classes of one composition, with the words that chose them (axis -> word)."""
+
+    target: type[Target]
+    drafter: type[Drafter]
+    tree: type[TreePolicy]
+    accept: type[AcceptRule]
+    cache: type[CacheManager]
+    words: dict[str, str]
+
+    def word(self, axis: str) -> str:
+        """`axis=word`, as the user wrote it."""
+        return f"{axis}={self.words[axis]}"
+
+
+def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> How:
+    """How nodes are made from logits: what was asked, or what the rule and the tree allow."""
+    if asked != "auto":
+        return asked
+    drawn = classes.drafter.gives_laws and classes.tree.decides_before_draw and not greedy
+    return classes.accept.preferred if drawn else "place"
+
+
+def check(classes: Classes, *, how: How, require_lossless: bool) -> None:
+    """Raises IncompatibleComponents with a sentence that says why and what to use instead."""
+    for refuse in (_rule, _draws, _tree, _needs):
+        reason = refuse(classes, how)
+        if reason:
+            raise IncompatibleComponents(reason)
+    if require_lossless and not classes.accept.lossless:
+        raise IncompatibleComponents(
+            f"{classes.word('accept')} changes the target's distribution and require_lossless=true "
+            "forbids that; use accept=match or accept=rejection"
+        )
+
+
+def _rule(classes: Classes, how: How) -> str | None:
+    if classes.accept.needs_laws and not classes.drafter.gives_laws:
+        return (
+            f"{classes.word('accept')} {classes.word('drafter')}: {classes.words['drafter']} gives "
+            f"no law, so {classes.words['accept']} would only be match: use accept=match"
+        )
+    return None
+
+
+def _draws(classes: Classes, how: How) -> str | None:
+    if how not in classes.accept.reads:
+        return (
+            f"tree.proposal={how}: {classes.word('accept')} cannot judge such draws; use one of "
+            f"{', '.join(sorted(classes.accept.reads))}, or accept=match"
+        )
+    if how == "place":
+        return None
+    if not classes.drafter.gives_laws:
+        return (
+            f"tree.proposal={how}: {classes.word('drafter')} gives no law to draw from; use "
+            "tree.proposal=place"
+        )
+    if not classes.tree.decides_before_draw and not classes.accept.any_draft:
+        return (
+            f"tree.proposal={how}: {classes.word('tree')} re-ranks nodes after they are drawn, "
+            f"which biases {classes.word('accept')}; use tree.proposal=place or accept=match"
+        )
+    return None
+
+
+def _tree(classes: Classes, how: How) -> str | None:
+    if classes.tree.needs_native and not classes.drafter.has_native:
+        return (
+            f"{classes.word('tree')} takes whole branches and {classes.word('drafter')} has none; "
+            "use tree=chain or tree=dynamic"
+        )
+    if classes.target.could_give.rollback == "none" or classes.cache.rollback == "none":
+        return (
+            f"{classes.word('target')} with {classes.word('cache')} cannot roll back a rejected "
+            "draft; use drafter=none or a target of full attention"
+        )
+    return None
+
+
+def _needs(classes: Classes, how: How) -> str | None:
+    needs, gives = classes.drafter.needs, classes.target.could_give
+    missing = [tap for tap in needs.taps if not {"*", tap} & gives.taps]
+    if needs.partial_layers and not gives.partial_layers:
+        missing.append("partial layers")
+    if missing:
+        return (
+            f"{classes.word('drafter')} needs {', '.join(missing)}, which {classes.word('target')} "
+            "does not give; use target=hf or target=smollm2"
+        )
+    return None

@@ -1,0 +1,32 @@
+"""Words composed into one config from Python, with the command line's own error texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hydra
+from omegaconf import DictConfig, open_dict
+
+from specframe.catalogue import CONFIG_NAME, configuration
+from specframe.diagnose import COMPOSITION_ERRORS, explain, repeated
+from specframe.errors import ConfigError
+from specframe.keys import check
+
+
+def compose(words: Sequence[str] = ()) -> DictConfig:
+    """The config of these words, as on the command line; raises ConfigError for a wrong one."""
+    twice = repeated(words)
+    if twice is not None:
+        raise ConfigError(twice)
+    try:
+        with configuration() as loader:
+            cfg = hydra.compose(CONFIG_NAME, overrides=list(words), return_hydra_config=True)
+            choices = dict(cfg.hydra.runtime.choices)
+            with open_dict(cfg):
+                del cfg["hydra"]
+            check(cfg, choices=choices, words=words, loader=loader)
+            return cfg
+    except ConfigError:
+        raise
+    except (*COMPOSITION_ERRORS, ValueError) as exc:
+        raise ConfigError(explain(exc, words)) from exc

@@ -1,0 +1,1 @@
+"""Drafters: what might come next."""

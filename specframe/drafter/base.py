@@ -1,0 +1,132 @@
+"""The contract of a drafter, and the base of those that look continuations up."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specframe.registry import Registry
+from specframe.trie import Trie, TrieTables
+from specframe.types import (
+    Budget,
+    Context,
+    Draft,
+    Frontier,
+    Needs,
+    Proposal,
+    StepRecord,
+    TargetOutput,
+)
+
+
+class Drafter(ABC):
+    """Proposes what might come next. Only `expand` has no default.
+
+    gives_laws: its proposals are logits, which can be drawn from (else they are only placed).
+    has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
+    max_positions: longest context it can draft for, None for no limit.
+    """
+
+    needs: Needs = Needs()
+    gives_laws: ClassVar[bool] = False
+    has_native: ClassVar[bool] = False
+    extra_syncs: ClassVar[int] = 0
+    max_positions: int | None = None
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        """Start a sequence: the prompt and the first emitted token are in `context` (live: it grows
+        as tokens are emitted); `out` has the taps of the prompt. Forget the sequence before."""
+
+    @abstractmethod
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        """One proposal per source for the children of each frontier node, in its order."""
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        """Whole branches of tokens after the root, best first."""
+        raise NotImplementedError(f"{type(self).__name__} has no branches of its own")
+
+    def aux(self, draft: Draft, budget: Budget) -> Draft:
+        """The draft with auxiliary rows, slots or a resume point added (dataclasses.replace)."""
+        return draft
+
+    def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:
+        """int64 values that must reach the host with the verdict (`record.readback`)."""
+        return None
+
+    def observe(self, record: StepRecord) -> None:
+        """Store what the step showed; the context has grown already. Networks run in `expand`."""
+
+    def truncate(self, length: int) -> None:
+        """The context goes back to `length` tokens."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Tokens that may follow the root; heavier ones are tried first."""
+
+    tokens: Sequence[int]
+    weight: float = 1.0
+
+
+class Retrieval(Drafter):
+    """Base of drafters that look continuations up on the host, once a step.
+
+    A subclass gives `continuations`; they are merged into a trie, whose tables answer `expand` on
+    the device, and `tree=native` takes them as they are.
+    """
+
+    has_native: ClassVar[bool] = True
+    max_trie_nodes: ClassVar[int] = 512
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self.context = context
+        self._tables: TrieTables | None = None
+        self._level: tuple[Tensor, Tensor] | None = None  # (nodes [F], trie handles [F])
+
+    @abstractmethod
+    def continuations(self) -> Sequence[Continuation]:
+        """What may follow the root of `self.context`, from its host tokens."""
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        if frontier.depth == 0:
+            self._look_up(frontier.tokens.device)
+        tables = self._tables
+        if tables is None or frontier.depth >= len(tables.widths):
+            return []
+        handles = self._handles(frontier, tables)
+        self._level = (frontier.nodes, handles)
+        width = tables.widths[frontier.depth]
+        return [
+            Proposal(
+                candidates=tables.tokens[handles, :width],
+                scores=tables.scores[handles, :width],
+                source=type(self).__name__.lower(),
+            )
+        ]
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        found = sorted(self.continuations(), key=lambda one: -one.weight)
+        return [one.tokens[: budget.depth] for one in found]
+
+    def _look_up(self, device: torch.device) -> None:
+        trie = Trie(max_nodes=self.max_trie_nodes)
+        for one in self.continuations():
+            trie.add(one.tokens, one.weight)
+        self._tables = TrieTables.of(trie, device) if trie.num_nodes else None
+        self._level = None
+
+    def _handles(self, frontier: Frontier, tables: TrieTables) -> Tensor:
+        """[F] trie handle of each node: where its token leads from its parent's handle."""
+        if self._level is None:
+            return torch.zeros_like(frontier.nodes)
+        nodes, handles = self._level
+        parent = (frontier.parents[:, None] == nodes).int().argmax(1)
+        return tables.descend(handles[parent], frontier.tokens)
+
+
+DRAFTERS: Registry[Drafter] = Registry("drafter", "specframe.drafter")

@@ -1,0 +1,135 @@
+"""A smaller language model drafts, with its own cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specframe.cache.base import CacheManager
+from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.errors import IncompatibleComponents
+from specframe.target.base import Target
+from specframe.types import Context, Frontier, Needs, Proposal, Rows, StepRecord, TargetOutput
+
+
+@DRAFTERS.register("lm")
+class LM(Drafter):
+    """Runs a draft model over each frontier under a tree mask; gives its logits as the law.
+
+    After a pass the keys of the accepted path are kept, except the last node's, which may not have
+    been fed: it and the new root are fed together at the next step (catching up).
+    Lossless under every lossless rule. Draft forwards per step: one per expanded level.
+    Papers: Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
+    """
+
+    needs = Needs(own_cache=True)
+    gives_laws: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        model: Target,
+        target: Target,
+        new_cache: Callable[[], CacheManager],
+        trust_vocabulary: bool,
+    ) -> None:
+        if not trust_vocabulary:
+            check_vocabulary(model, target)
+        self.model = model
+        self.max_positions = model.gives.max_positions
+        self._cache = new_cache()
+        self._vocab = min(model.vocab_size, target.vocab_size)
+        # Tables of one family are padded to different sizes; the rows past the smaller are dead.
+        ids = torch.arange(self._vocab, device=target.device)
+        self._ids = None if self._vocab == target.vocab_size else ids
+        self._levels: list[_Level] = []
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self._context = context
+        self._levels = []
+        self._cache.reset(rows=context.max_slots, device=self.model.device)
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        if frontier.depth == 0:
+            logits = self._catch_up(frontier)
+        else:
+            logits = self._feed(frontier)
+        return [Proposal(logits=logits[:, : self._vocab], ids=self._ids, source="lm")]
+
+    def observe(self, record: StepRecord) -> None:
+        # The last accepted node may not have been fed; feeding it anew costs next to nothing.
+        kept = record.path[:-1]
+        slots = [
+            level.slot_of(record.draft.origin[row])
+            for row, level in zip(kept, self._levels[1:], strict=False)
+        ]
+        moved = any(len(level.nodes) > 1 for level in self._levels)
+        if slots:
+            self._cache.commit(torch.cat(slots), len(slots), moved=moved)
+        self._cache.discard()
+        self._levels = []
+
+    def truncate(self, length: int) -> None:
+        self._cache.truncate(min(self._cache.length, length - 1))
+
+    def _catch_up(self, frontier: Frontier) -> Tensor:
+        pending = self._context.tokens[self._cache.length :]
+        out = self.model.prefill(pending, self._cache)
+        root = torch.empty((1, 0), dtype=torch.long, device=self.model.device)
+        self._levels = [_Level(nodes=frontier.nodes, path_slots=root)]
+        return out.logits
+
+    def _feed(self, frontier: Frontier) -> Tensor:
+        cache, device = self._cache, self.model.device
+        slots = cache.reserve(len(frontier))
+        path_slots = torch.cat([self._levels[-1].above(frontier), slots[:, None]], dim=1)
+        visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=device)
+        visible[:, : cache.length] = True
+        visible.scatter_(1, path_slots, True)
+        rows = Rows(
+            tokens=frontier.tokens.clamp(0, self.model.vocab_size - 1),
+            positions=torch.full_like(slots, cache.length - 1 + frontier.depth),
+            slots=slots,
+            visible=visible,
+        )
+        every = torch.arange(len(slots), device=device)
+        logits = self.model.forward(rows, cache, want=every).logits
+        assert logits is not None
+        self._levels.append(_Level(nodes=frontier.nodes, path_slots=path_slots))
+        return logits
+
+
+class _Level:
+    """Nodes fed together: ids [F] and the slots of the path down to each [F, depth]."""
+
+    def __init__(self, *, nodes: Tensor, path_slots: Tensor) -> None:
+        self.nodes = nodes
+        self.path_slots = path_slots
+
+    def above(self, frontier: Frontier) -> Tensor:
+        """[F', depth] path slots of the parents of a frontier one level down."""
+        parent = (frontier.parents[:, None] == self.nodes).int().argmax(1)
+        return self.path_slots[parent]
+
+    def slot_of(self, node: Tensor) -> Tensor:
+        """[1] slot of a node of this level."""
+        place = (self.nodes == node).int().argmax(0, keepdim=True)
+        return self.path_slots[place, -1]
+
+
+def check_vocabulary(model: Target, target: Target) -> None:
+    """Raises IncompatibleComponents unless both read the same token ids the same way."""
+    ours, theirs = target.tokenizer, model.tokenizer
+    if ours is None or theirs is None or ours is theirs:
+        same = model.vocab_size == target.vocab_size
+    else:
+        same = ours.vocabulary() == theirs.vocabulary()
+    if not same:
+        raise IncompatibleComponents(
+            f"drafter.model={model.name} has another vocabulary than target={target.name}, so its "
+            "token ids mean other words; use a draft of the same family, or set "
+            "drafter.trust_vocabulary=true if you know that the ids agree"
+        )

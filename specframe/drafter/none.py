@@ -1,0 +1,26 @@
+"""No draft: the loop is plain autoregressive decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.types import Budget, Frontier, Proposal
+
+
+@DRAFTERS.register("none")
+class NoDraft(Drafter):
+    """Proposes nothing, so every verify pass has one row and emits one token.
+
+    The baseline, in the same loop with the same clock and counters. Lossless. Needs nothing.
+    """
+
+    gives_laws: ClassVar[bool] = True  # without a draft there is nothing that lacks one
+    has_native: ClassVar[bool] = True
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        return []
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        return []

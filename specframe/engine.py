@@ -1,0 +1,265 @@
+"""The loop: draft, verify, accept, commit. Every method of the framework runs through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from specframe.accept.base import AcceptRule
+from specframe.cache.base import CacheManager
+from specframe.drafter.base import Drafter
+from specframe.laws import Laws
+from specframe.runtime.base import Runtime
+from specframe.sampling import Sampling
+from specframe.stopping import Stopping
+from specframe.streams import Streams
+from specframe.target.base import Target
+from specframe.trace import Clock, Observer
+from specframe.tree.base import TreePolicy
+from specframe.tree.builder import TreeBuilder
+from specframe.types import Budget, Context, Draft, How, StepRecord, TargetOutput, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """One component per axis, and how the tree's nodes are made (`tree.proposal`, resolved)."""
+
+    target: Target
+    drafter: Drafter
+    tree: TreePolicy
+    accept: AcceptRule
+    cache: CacheManager
+    runtime: Runtime
+    how: How
+
+
+class Decoding:
+    """Decodes one sequence at a time; satisfies `InnerLoop`.
+
+    Invariant between steps: the target's cache holds every token of the context except the last,
+    the root. sampling and stopping are made for a prompt length; streams for a sequence number.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        max_new_tokens: int,
+        sampling: Callable[[int], Sampling],
+        stopping: Stopping,
+        streams: Callable[[int], Streams],
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.parts = parts
+        self.max_new_tokens = max_new_tokens
+        self.clock = Clock(parts.target.device)
+        self._make_sampling = sampling
+        self._stopping = stopping
+        self._make_streams = streams
+        self._observers = observers
+
+    @torch.inference_mode()
+    def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
+        """Prefill and emit one token. Raises ValueError for a prompt that does not fit."""
+        parts = self.parts
+        self._check_prompt(prompt)
+        step_rows = parts.tree.max_nodes + parts.tree.max_expanded + parts.drafter.needs.aux_rows
+        max_slots = len(prompt) + self.max_new_tokens + step_rows
+        parts.cache.reset(rows=max_slots, device=parts.target.device)
+        self._set_limit(len(prompt))
+        self.sampling = self._make_sampling(len(prompt))
+        self.rng = self._make_streams(sequence)
+        self.finish_reason: str | None = None
+        self.context = Context.of(prompt, parts.target.device, sequence)
+        self.context.cache, self.context.max_slots = parts.cache, max_slots
+        self.clock.start()
+        out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.needs.taps)
+        token, code, finite = self._first(out)
+        self.clock.mark("verify")
+        self._check_finite(finite)
+        self.context.extend([token])
+        self.finish_reason = self._stopping.reason(code)
+        parts.drafter.begin(self.context, out)
+        self.clock.mark("host")
+        return [token]
+
+    @torch.inference_mode()
+    def step(self) -> StepRecord:
+        """One draft, one verify pass; emits at least one token. Not to be called once finished."""
+        parts, clock = self.parts, self.clock
+        assert self.finish_reason is None, "the sequence is finished"
+        clock.start()
+        draft = self._draft()
+        clock.mark("draft")
+        out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
+        clock.mark("verify")
+        laws = self._laws(draft, out)
+        verdict = parts.accept.decide(draft, laws, self.rng)
+        record = self._read(draft, out, verdict)
+        clock.mark("accept")
+        self._commit(record)
+        clock.mark("commit")
+        self.context.extend(record.tokens)
+        self.finish_reason = record.finish_reason
+        for watcher in (parts.drafter, parts.tree, *self._observers):
+            watcher.observe(record)
+        clock.mark("host")
+        return record
+
+    @torch.inference_mode()
+    def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
+        """Go back to `length` tokens of the context, then append `tail` as if it was emitted.
+
+        Raises ValueError if that leaves less than the prompt and one token.
+        """
+        if not self.context.prompt_length < length + len(tail) or length > len(self.context):
+            raise ValueError(f"cannot truncate {len(self.context)} tokens to {length}")
+        parts = self.parts
+        self.context.truncate(length)
+        parts.cache.truncate(min(parts.cache.length, max(length - 1, 0)))
+        parts.drafter.truncate(length)
+        self.finish_reason = None
+        if tail:
+            self._force(list(tail))
+
+    def _force(self, tail: list[int]) -> None:
+        """Emit given tokens through a verify pass, so that every watcher sees an ordinary step."""
+        parts = self.parts
+        chain = torch.tensor([tail[:-1]], dtype=torch.long, device=parts.target.device)
+        builder = self._builder("place")
+        frontier = builder.root
+        for column in range(chain.shape[1]):
+            frontier = builder.place(frontier, chain[:, column : column + 1])
+        draft = self._with_slots(builder.build())
+        out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
+        rows = torch.arange(1, len(tail), device=chain.device)
+        tokens = torch.tensor(tail, dtype=torch.long, device=chain.device)
+        verdict = Verdict(path=rows, tokens=tokens, count=torch.tensor(len(tail)))
+        record = self._read(draft, out, verdict)
+        self._commit(record)
+        self.context.extend(record.tokens)
+        parts.drafter.observe(record)
+
+    def _draft(self) -> Draft:
+        parts, budget = self.parts, self._budget()
+        builder = self._builder(parts.how)
+        parts.tree.grow(builder, parts.drafter, budget)
+        rows = builder.num_rows
+        draft = builder.build(pad_to=parts.runtime.bucket(rows, budget.rows))
+        return self._with_slots(parts.drafter.aux(draft, budget))
+
+    def _builder(self, how: How) -> TreeBuilder:
+        context = self.context
+        return TreeBuilder(
+            context=context.ids, sampling=self.sampling, rng=self.rng, step=len(context), how=how
+        )
+
+    def _with_slots(self, draft: Draft) -> Draft:
+        if draft.slots is not None:
+            return draft
+        return replace(draft, slots=self.parts.cache.reserve(draft.num_rows))
+
+    def _budget(self) -> Budget:
+        """Near the end the draft shrinks: no node that could not be emitted or stored."""
+        parts, length = self.parts, len(self.context)
+        rows = parts.tree.max_nodes
+        if parts.cache.capacity is not None:
+            rows = min(rows, parts.cache.capacity - parts.cache.length)
+        return Budget(
+            rows=max(1, rows - parts.drafter.needs.aux_rows), depth=self._limit - length - 1
+        )
+
+    def _laws(self, draft: Draft, out: TargetOutput) -> Laws:
+        return Laws(
+            draft=draft, logits=out.logits, context=self.context.ids, sampling=self.sampling
+        )
+
+    def _read(self, draft: Draft, out: TargetOutput, verdict: Verdict) -> StepRecord:
+        """The step's one host read; stop conditions cut the verdict here and nowhere else."""
+        readback = self.parts.drafter.readback(draft, out)
+        codes = self._stopping.codes(
+            self.context, verdict.tokens, self._limit - len(self.context)
+        )
+        finite = _finite(out.logits)
+        parts = [verdict.count.view(1), finite, verdict.path, verdict.tokens, codes]
+        parts += [] if readback is None else [readback.view(-1)]
+        values = torch.cat([part.to(verdict.tokens.device) for part in parts]).tolist()
+        count, depth = values[0], verdict.path.shape[0]
+        self._check_finite(values[1])
+        path, values = values[2 : 2 + depth], values[2 + depth :]
+        tokens, values = values[: depth + 1], values[depth + 1 :]
+        stops, extra = values[: depth + 1], values[depth + 1 :]
+        kept = next((i + 1 for i, code in enumerate(stops[:count]) if code), count)
+        return StepRecord(
+            draft=draft,
+            out=out,
+            verdict=verdict,
+            path=path[: kept - 1],
+            tokens=tokens[:kept],
+            num_accepted=min(count - 1, kept),
+            was_cut=kept < count,
+            length_before=len(self.context),
+            finish_reason=self._stopping.reason(stops[kept - 1]),
+            readback=extra,
+            marks=self.clock.marks,
+        )
+
+    def _commit(self, record: StepRecord) -> None:
+        cache, draft = self.parts.cache, record.draft
+        rows = [0, *record.path]
+        fresh = self.parts.drafter.needs.partial_layers
+        moved = fresh or rows != list(range(len(rows)))
+        assert draft.slots is not None
+        index = torch.tensor(rows, device=draft.tokens.device)
+        cache.commit(draft.slots[index], len(rows), moved=moved)
+
+    def _first(self, out: TargetOutput) -> tuple[int, int, int]:
+        """(token, stop code, finite) after prefill: the law of the last prompt row."""
+        builder = self._builder("place")
+        laws = self._laws(builder.build(), out)
+        root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
+        token = laws.pick(root, 0, self.rng, root == 0)
+        codes = self._stopping.codes(self.context, token, self._limit - len(self.context))
+        token_id, code, finite = torch.cat([token, codes, _finite(out.logits)]).tolist()
+        return token_id, code, finite
+
+    def _check_prompt(self, prompt: Sequence[int]) -> None:
+        if not prompt:
+            raise ValueError("the prompt is empty; give at least one token")
+        limit = self.parts.target.gives.max_positions
+        if limit is not None and len(prompt) > limit:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens, the target's context is {limit}; shorten it"
+            )
+
+    def _set_limit(self, prompt_length: int) -> None:
+        """Tokens the context may reach: what was asked for, as far as every part has room."""
+        parts = self.parts
+        limit = prompt_length + self.max_new_tokens
+        for room in (parts.target.gives.max_positions, parts.cache.capacity):
+            if room is not None:
+                # The last token is emitted, never fed, so it needs no place of its own.
+                limit = min(limit, room + 1)
+        draft_room = parts.drafter.max_positions
+        if draft_room is not None and limit > draft_room + 1:
+            raise ValueError(
+                f"the drafter's context is {draft_room} tokens, the run needs {limit - 1}; "
+                "shorten the prompt, lower max_new_tokens or use drafter=ngram"
+            )
+        self._limit = limit
+
+    def _check_finite(self, finite: int) -> None:
+        if not finite:
+            target = self.parts.target
+            raise ValueError(
+                f"{target.name} gave logits that are not finite in {target.dtype}; "
+                "try target.dtype=float32"
+            )
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """[1] int64: no NaN and no positive infinity (the maximum of a row carries both)."""
+    return logits.amax().isfinite().long().view(1)

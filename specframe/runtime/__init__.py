@@ -1,0 +1,1 @@
+"""Runtimes: how a forward pass is launched."""

@@ -1,0 +1,112 @@
+"""Counter-based random streams: every draw is a pure function of (seed, sequence, counters).
+
+There is no hidden state, so the same question gets the same answer in any order, on any device and
+inside a captured graph. Rules and the tree builder draw through these three verbs only, which lets
+a test put an enumerator in their place and walk every branch with its probability.
+
+Mixing function: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Stream = Literal["target", "draft", "accept", "policy"]
+_STREAMS: dict[str, int] = {"target": 1, "draft": 2, "accept": 3, "policy": 4}
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value
+
+
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+def _mix_int(x: int) -> int:
+    x = ((x ^ (x >> 30)) * _MULTIPLIERS[0]) & _MASK
+    x = ((x ^ (x >> 27)) * _MULTIPLIERS[1]) & _MASK
+    return x ^ (x >> 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _signed(_MULTIPLIERS[0])
+    x = (x ^ _shift(x, 27)) * _signed(_MULTIPLIERS[1])
+    return x ^ _shift(x, 31)
+
+
+class Streams:
+    """The four streams of one sequence: target noise, draft, accept, policy."""
+
+    def __init__(self, *, seed: int, sequence: int = 0) -> None:
+        self.seed = seed
+        self.sequence = sequence
+
+    def uniform(self, stream: Stream, *counters: int | Tensor) -> Tensor:
+        """float64 in (0, 1), of the broadcast shape of the tensor counters ([] if all are ints)."""
+        state: int | Tensor = _mix_int((self.seed * _GOLDEN + _STREAMS[stream]) & _MASK)
+        for counter in (self.sequence, *counters):
+            if isinstance(state, int) and isinstance(counter, int):
+                state = _mix_int((state + _GOLDEN * (counter + 1)) & _MASK)
+            else:
+                base = _signed(state) if isinstance(state, int) else state
+                if isinstance(counter, Tensor):
+                    state = _mix((counter + 1) * _signed(_GOLDEN) + base)
+                else:
+                    state = _mix(base + _signed((counter + 1) * _GOLDEN))
+        bits = torch.tensor(_signed(state)) if isinstance(state, int) else state
+        return (_shift(bits, 11).double() + 0.5) * 2.0**-53
+
+    def noise(self, position: int | Tensor, ids: Tensor) -> Tensor:
+        """Target noise: exponential variates [V], keyed by (seed, sequence, position, token id).
+
+        argmax(p / noise) samples p; log p - log(noise) is the Gumbel form.
+        """
+        return -self.uniform("target", position, ids).log()
+
+    def target(self, probs: Tensor, position: int | Tensor, where: Tensor) -> Tensor:
+        """[M] tokens sampled from probs [M, V] for `position` with the target noise.
+
+        All M rows share the noise of that position: only one of them can be on the path.
+        where [M] bool marks the rows whose token matters.
+        """
+        ids = torch.arange(probs.shape[-1], device=probs.device)
+        return (probs.double() / self.noise(position, ids)).argmax(-1)
+
+    def coupled(self, law: Tensor, ids: Tensor | None, position: int, k: int) -> Tensor:
+        """[F, k] indices into Vd: the k best of law [F, Vd] under the target noise of `position`.
+
+        Coupled draws: Daliri et al., arXiv 2408.07978, extended to k children.
+        """
+        tokens = torch.arange(law.shape[-1], device=law.device) if ids is None else ids
+        return (law.double() / self.noise(position, tokens)).topk(k, dim=-1).indices
+
+    def categorical(
+        self, stream: Stream, probs: Tensor, counters: tuple[int | Tensor, ...], where: Tensor
+    ) -> Tensor:
+        """[F] indices drawn from probs [F, V] (need not be normalised), by inverse distribution.
+
+        counters broadcast to [F]. Zero-probability entries are never returned unless all are zero.
+        where [F] bool marks the rows whose draw matters; the others return anything.
+        """
+        cumulative = probs.double().cumsum(-1)
+        total = cumulative[:, -1:]
+        u = self.uniform(stream, *counters).to(probs.device).expand(probs.shape[0])[:, None] * total
+        index = torch.searchsorted(cumulative, u, right=True)[:, 0]
+        # u < total up to rounding; the last entry with mass closes the gap.
+        last = (cumulative < total).sum(-1)
+        return torch.minimum(index, last)
+
+    def coin(self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor) -> Tensor:
+        """bool [] or [F]: u < probability on the accept stream (strict: zero never passes)."""
+        return self.uniform("accept", *counters).to(probability.device) < probability

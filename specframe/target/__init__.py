@@ -1,0 +1,1 @@
+"""Targets: whose text it is."""

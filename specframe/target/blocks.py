@@ -1,0 +1,174 @@
+"""The blocks of a transformers model under control: partial layers, skipped sub-layers, taps.
+
+Each block's `forward` is wrapped once; a pass leaves its plan here and the wrappers follow it. A
+call from outside (the model's own `generate`) has no plan and runs untouched.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from specframe.cache.base import CacheManager
+
+if TYPE_CHECKING:
+    from transformers import Cache
+
+_ATTENTION = ("self_attn", "attn", "attention")
+_MLP = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
+
+
+@dataclass(kw_only=True)
+class _Plan:
+    first: int
+    last: int
+    entering: Tensor | None
+    skip: frozenset[str]
+    taps: frozenset[str]
+    found: dict[str, Tensor] = field(default_factory=dict)
+    hidden: Tensor | None = None
+
+
+class Blocks:
+    """Runs a model's blocks [first, last) and collects what flows between them."""
+
+    def __init__(self, model: Any, num_layers: int) -> None:
+        self._model = model
+        self._base = model.base_model
+        self._plan: _Plan | None = None
+        parameters = inspect.signature(model.forward).parameters
+        self.cache_name = "cache" if "cache" in parameters else "past_key_values"
+        self._dress: Any = None
+        self._last = num_layers - 1
+        self._tuples = False  # blocks that return (hidden, ...); a full pass comes first and tells
+        for index, block in enumerate(_find_blocks(self._base, num_layers)):
+            block.forward = self._wrap_block(index, block.forward)
+            self._wrap_part(f"attention:{index}", block, _ATTENTION)
+            self._wrap_part(f"mlp:{index}", block, _MLP)
+
+    def dress(self, cache: CacheManager, slots: Tensor) -> Cache:
+        """Our cache in the clothes that the model expects."""
+        if self._dress is None:
+            self._dress = _dress_class()
+        return self._dress(cache, slots)
+
+    def run(
+        self,
+        inputs: dict[str, Any],
+        *,
+        first: int,
+        last: int,
+        entering: Tensor | None,
+        skip: frozenset[str],
+        taps: Sequence[str],
+        want: Tensor | None,
+    ) -> tuple[Tensor | None, Tensor, dict[str, Tensor]]:
+        """(logits [W, V] or None, hidden [R, H] after block last - 1, taps)."""
+        plan = _Plan(first=first, last=last, entering=entering, skip=skip, taps=frozenset(taps))
+        self._plan = plan
+        try:
+            if want is None:
+                normed, logits = self._base(**inputs)[0], None
+            else:
+                with _Capture(self._base) as captured:
+                    logits = self._model(**inputs, logits_to_keep=want).logits[0]
+                normed = captured.output
+        finally:
+            self._plan = None
+        assert plan.hidden is not None
+        plan.found["final_prenorm"] = plan.hidden[0]
+        plan.found["final_postnorm"] = normed[0]
+        if "resid:0" in plan.found:
+            plan.found["embed"] = plan.found["resid:0"]
+        return logits, plan.hidden[0], {name: plan.found[name] for name in taps}
+
+    def _wrap_block(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+        here, after = f"resid:{index}", f"resid:{index + 1}"
+        wanted = {here, "embed"} if index == 0 else {here}
+
+        def run(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+            plan = self._plan
+            if plan is None:
+                return forward(hidden_states, *args, **kwargs)
+            if index == plan.first and plan.entering is not None:
+                hidden_states = plan.entering[None]
+            if not plan.first <= index < plan.last:
+                return (hidden_states,) if self._tuples else hidden_states
+            if not wanted.isdisjoint(plan.taps):
+                plan.found[here] = hidden_states[0]
+            output = forward(hidden_states, *args, **kwargs)
+            self._tuples = isinstance(output, tuple)
+            plan.hidden = output[0] if self._tuples else output
+            if index == self._last and after in plan.taps:
+                plan.found[after] = plan.hidden[0]
+            return output
+
+        return run
+
+    def _wrap_part(self, name: str, block: nn.Module, candidates: Sequence[str]) -> None:
+        """Let a sub-layer answer zero, which the residual stream passes by, when it is skipped."""
+        part = next((getattr(block, key) for key in candidates if hasattr(block, key)), None)
+        if part is None:
+            return
+        forward = part.forward
+        returns_weights = name.startswith("attention")
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._plan is None or name not in self._plan.skip:
+                return forward(*args, **kwargs)
+            stream = args[0] if args else kwargs["hidden_states"]
+            nothing = stream.new_zeros(stream.shape)
+            return (nothing, None) if returns_weights else nothing
+
+        part.forward = run
+
+
+class _Capture:
+    """The base model's output (normed hidden states) while the whole model runs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.output: Any = None
+
+    def __enter__(self) -> _Capture:
+        def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+            self.output = output[0]
+
+        self._handle = self._module.register_forward_hook(keep)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._handle.remove()
+
+
+def _find_blocks(base: nn.Module, num_layers: int) -> nn.ModuleList:
+    for module in base.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == num_layers:
+            return module
+    raise ValueError(f"{type(base).__name__} has no list of {num_layers} blocks to run")
+
+
+def _dress_class() -> type:
+    from transformers import Cache
+
+    class Dressed(Cache):
+        """Hands each layer's keys and values to a CacheManager."""
+
+        def __init__(self, manager: CacheManager, slots: Tensor) -> None:
+            self.layers = []
+            self._manager = manager
+            self._slots = slots
+
+        def update(
+            self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kw: Any
+        ) -> tuple[Tensor, Tensor]:
+            return self._manager.update(layer_idx, key_states, value_states, self._slots)
+
+        def get_seq_length(self, layer_idx: int = 0) -> int:
+            return self._manager.length
+
+    return Dressed

@@ -1,0 +1,230 @@
+"""Any causal language model of transformers, driven row by row through our own caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from specframe.cache.base import CacheManager
+from specframe.errors import IncompatibleComponents
+from specframe.runtime.base import Runtime
+from specframe.target.base import TARGETS, Forward, Target
+from specframe.target.blocks import Blocks
+from specframe.target.package import local_folder
+from specframe.target.tokenizer import HFTokenizer
+from specframe.types import Gives, Rows
+
+Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
+_MASKED = ("sdpa", "eager")  # attention implementations that honour a 4-D mask
+
+
+@TARGETS.register("hf")
+class HF(Target):
+    """path: hub name, folder, `.gguf` file or package:// name; the rest is transformers' own.
+
+    Rows, masks and positions are ours, so that one forward can score a tree; the model's code is
+    not touched. Models with recurrent state are refused: they cannot be rolled back.
+    """
+
+    could_give: ClassVar[Gives] = Gives(taps=frozenset({"*"}), partial_layers=True)
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        dtype: Dtype,
+        device_map: str | dict[str, Any] | None,
+        revision: str | None,
+        attn_implementation: str,
+        quantization: dict[str, Any] | None,
+        trust_remote_code: bool,
+        draft: str | None,
+        device: torch.device,
+        runtime: Runtime,
+    ) -> None:
+        if attn_implementation not in _MASKED:
+            raise IncompatibleComponents(
+                f"target.attn_implementation={attn_implementation} takes no 4-D mask, which every "
+                "verify pass needs; use sdpa or eager"
+            )
+        options: dict[str, Any] = {
+            "revision": revision,
+            "trust_remote_code": trust_remote_code,
+        }
+        model, tokenizer = load(
+            path,
+            options,
+            {
+                "attn_implementation": attn_implementation,
+                "dtype": _dtype(dtype, device),
+                "device_map": device_map,
+                "quantization_config": quantization,
+            },
+        )
+        if device_map is None and quantization is None:
+            model = model.to(device)
+        self.draft = draft
+        self._adopt(model, HFTokenizer.of(tokenizer), path, runtime)
+
+    @classmethod
+    def of(cls, model: nn.Module, *, runtime: Runtime, tokenizer: Any = None) -> HF:
+        """Wrap a model that is already loaded (for notebooks and tests)."""
+        self = cls.__new__(cls)
+        self.draft = None
+        self._adopt(model, HFTokenizer.of(tokenizer), type(model).__name__, runtime)
+        return self
+
+    def _adopt(
+        self, model: Any, tokenizer: HFTokenizer | None, name: str, runtime: Runtime
+    ) -> None:
+        refuse_recurrent(model.config, type(model))
+        self.model = model.eval()
+        text = model.config.get_text_config()
+        self.tokenizer = tokenizer
+        self.runtime = runtime
+        self.name = name
+        self.dtype = model.dtype
+        self.device = model.get_input_embeddings().weight.device
+        self.vocab_size = model.get_output_embeddings().weight.shape[0]
+        self.num_layers = text.num_hidden_layers
+        self.eos_ids = _eos_ids(model, tokenizer)
+        self._blocks = Blocks(model, self.num_layers)
+        self._windows = _windows(text)
+        self._softcap = getattr(text, "final_logit_softcapping", None)
+        self.gives = Gives(
+            taps=frozenset(
+                ["embed", "final_prenorm", "final_postnorm"]
+                + [f"resid:{i}" for i in range(self.num_layers + 1)]
+            ),
+            partial_layers=True,
+            max_positions=getattr(text, "max_position_embeddings", None),
+        )
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        rows: Rows,
+        cache: CacheManager,
+        *,
+        layers: tuple[int, int] | None = None,
+        skip: frozenset[str] = frozenset(),
+        taps: Sequence[str] = (),
+        want: Tensor | None = None,
+    ) -> Forward:
+        self._check_taps(taps)
+        first, last = layers or (0, self.num_layers)
+        mask = self._mask(rows, cache)
+        inputs: dict[str, Any] = {
+            "attention_mask": mask,
+            "position_ids": rows.positions[None],
+            self._blocks.cache_name: self._blocks.dress(cache, rows.slots),
+            "use_cache": True,
+        }
+        if rows.tokens is not None:
+            inputs["input_ids"] = rows.tokens[None]
+        else:
+            assert rows.hidden is not None
+            inputs["inputs_embeds"] = rows.hidden[None]
+        key = ("forward", rows.positions.shape[0], cache.width, first, last, skip, tuple(taps))
+        run = self.runtime.wrap(self._blocks.run, key)
+        logits, hidden, found = run(
+            inputs, first=first, last=last, entering=rows.hidden, skip=skip, taps=taps, want=want
+        )
+        return Forward(logits=logits, hidden=hidden, taps=found)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.model.get_input_embeddings()(tokens)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        logits = self.model.get_output_embeddings()(hidden)
+        return logits if self._softcap is None else self._softcap * (logits / self._softcap).tanh()
+
+    def _check_taps(self, taps: Sequence[str]) -> None:
+        unknown = [tap for tap in taps if tap not in self.gives.taps]
+        if unknown:
+            raise ValueError(
+                f"no tap {unknown[0]!r} in {self.name}: it has embed, final_prenorm, "
+                f"final_postnorm and resid:0 .. resid:{self.num_layers}"
+            )
+
+    def _mask(self, rows: Rows, cache: CacheManager) -> Tensor | dict[str, Tensor]:
+        """Additive masks [1, 1, R, S]; one per layer type where a model mixes types."""
+        masks = {}
+        for kind, window in self._windows.items():
+            visible = rows.visible
+            if window is not None:
+                cache.positions.index_copy_(0, rows.slots, rows.positions)
+                held = cache.positions[: visible.shape[1]]
+                visible = visible & (rows.positions[:, None] - held < window)
+            mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
+            masks[kind] = mask.masked_fill_(~visible, -torch.inf)[None, None]
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> tuple[Any, Any]:
+    """(model, tokenizer or None). Raises ValueError naming the path if there is no such model."""
+    import transformers
+
+    folder = str(local_folder(path))
+    if Path(folder).suffix == ".gguf" and Path(folder).is_file():
+        options = {**options, "gguf_file": Path(folder).name}
+        folder = str(Path(folder).parent)
+    elif _looks_local(folder) and not Path(folder).is_dir():
+        raise ValueError(f"target.path={path}: no such folder")
+    auto = transformers.AutoModelForCausalLM
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, **options)
+        if type(config) in auto._model_mapping:
+            refuse_recurrent(config, auto._model_mapping[type(config)])
+        given = {key: value for key, value in model_options.items() if value is not None}
+        model = auto.from_pretrained(folder, **options, **given)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"target.path={path}: {' '.join(str(error).split())[:300]}") from error
+    try:
+        return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
+    except (OSError, ValueError):
+        return model, None
+
+
+def _looks_local(path: str) -> bool:
+    return path.startswith((".", "/", "~")) or path.count("/") > 1
+
+
+def _dtype(name: Dtype, device: torch.device) -> Any:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else "auto"
+    return getattr(torch, name)
+
+
+def refuse_recurrent(config: Any, kind: type) -> None:
+    """Raises IncompatibleComponents, naming the class, for state that cannot be rolled back."""
+    types = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    other = sorted(types - {"full_attention", "sliding_attention"})
+    if getattr(kind, "_is_stateful", False) or other or config.is_encoder_decoder:
+        what = f"layers of type {', '.join(other)}" if other else "state"
+        raise IncompatibleComponents(
+            f"target: {kind.__name__} keeps {what} that cannot be rolled back after a rejected "
+            "draft; use a model of full or sliding attention"
+        )
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """Attention window (tokens) by layer type; None sees everything."""
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None)
+    if types:
+        return {kind: window if kind == "sliding_attention" else None for kind in sorted(set(types))}
+    return {"sliding_attention": window} if window else {"full_attention": None}
+
+
+def _eos_ids(model: Any, tokenizer: HFTokenizer | None) -> tuple[int, ...]:
+    generation = getattr(model, "generation_config", None)
+    for held in (generation, model.config, tokenizer):
+        ids = getattr(held, "eos_token_id", None)
+        if ids is not None:
+            return tuple(ids) if isinstance(ids, (list, tuple)) else (int(ids),)
+    return ()

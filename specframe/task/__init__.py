@@ -1,0 +1,1 @@
+"""Tasks: what a run does with the composed engine."""

@@ -1,0 +1,41 @@
+"""The contract of a task: it is handed a composed engine and leaves files in the run's folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specframe.generation import Engine
+from specframe.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a task works on.
+
+    engine: composed from the configuration. config: that configuration, resolved, plain types.
+    prompt and prompts (a file) are the user's; at most one is given. rebuild(overrides) composes
+    the same command again with more overrides on top ("target=toy", "seed=1"); weights that do not
+    change stay loaded.
+    """
+
+    engine: Engine
+    config: dict[str, Any]
+    output_dir: Path
+    prompt: str | None
+    prompts: Path | None
+    rebuild: Callable[[Sequence[str]], Engine]
+
+
+class Task(ABC):
+    """Does something with an engine."""
+
+    @abstractmethod
+    def run(self, job: Job) -> int:
+        """Work; returns the exit code of the process (0: fine, 1: a verdict against)."""
+
+
+TASKS: Registry[Task] = Registry("task", "specframe.task")

@@ -1,0 +1,60 @@
+"""The one clock of the package, and what may watch a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from specframe.types import StepRecord
+
+PHASES = ("draft", "verify", "accept", "commit", "host")
+
+
+class Observer(Protocol):
+    """Anything that wants to see finished steps."""
+
+    def observe(self, record: StepRecord) -> None:
+        """Store what is of use; tensors of the record live until the next pass."""
+
+
+class Clock:
+    """Stamps the end of each phase of a step: host time on a CPU, events on a CUDA device.
+
+    Events are read only by `durations_ms`, long after, so that timing never waits for the device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self.marks: list[tuple[str, object]] = []
+
+    def start(self) -> None:
+        """Begin a step."""
+        self.marks = [("start", self._stamp())]
+
+    def mark(self, phase: str) -> None:
+        """The phase ends now."""
+        self.marks.append((phase, self._stamp()))
+
+    def durations_ms(self, marks: Sequence[tuple[str, object]]) -> dict[str, float]:
+        """Phase -> milliseconds. Waits for the device where events were used."""
+        spent = dict.fromkeys(PHASES, 0.0)
+        for (_, begin), (phase, end) in zip(marks, marks[1:], strict=False):
+            spent[phase] += self._between(begin, end)
+        return spent
+
+    def _stamp(self) -> object:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, begin: object, end: object) -> float:
+        if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
+            end.synchronize()
+            return begin.elapsed_time(end)
+        assert isinstance(begin, float) and isinstance(end, float)
+        return 1e3 * (end - begin)

@@ -1,0 +1,1 @@
+"""Tree policies: which of the proposals is worth verifying."""

@@ -1,0 +1,65 @@
+"""The contract of a tree policy: it decides which nodes a draft gets, before or after they exist."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Protocol
+
+from specframe.binding import Range
+from specframe.registry import Registry
+from specframe.tree.builder import TreeBuilder
+from specframe.types import Budget, Frontier, Proposal, StepRecord
+
+ProposalKind = Literal["auto", "place", "iid", "wor", "coupled"]
+Depth = Annotated[int, Range(1, 64)]
+MaxNodes = Annotated[int, Range(2, 4096)]
+
+
+class Source(Protocol):
+    """What a policy sees of a drafter."""
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        """One proposal per source for the children of a frontier."""
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        """Whole branches, best first."""
+
+
+class TreePolicy(ABC):
+    """Grows a draft within a budget.
+
+    depth: longest drafted path; max_nodes: rows of the verify pass, root included; proposal: how
+    nodes are made from logits (`auto` is resolved before the policy is built).
+    decides_before_draw: whether a node's existence never depends on a drawn value.
+    needs_native: it takes the drafter's own branches.
+    """
+
+    decides_before_draw: ClassVar[bool] = True
+    needs_native: ClassVar[bool] = False
+    extra_syncs: ClassVar[int] = 0
+
+    def __init__(self, *, depth: int, max_nodes: int, proposal: ProposalKind) -> None:
+        self.depth = depth
+        self.max_nodes = max_nodes
+        self.proposal = proposal
+
+    @property
+    def max_expanded(self) -> int:
+        """Most nodes that one draft hands to `expand`, over all its frontiers."""
+        return self.max_nodes
+
+    @abstractmethod
+    def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
+        """Add nodes to the builder, at most budget.rows - 1 of them, budget.depth deep."""
+
+    def observe(self, record: StepRecord) -> None:
+        """Learn from a finished step."""
+
+
+def widest(proposals: Sequence[Proposal]) -> Proposal | None:
+    """The first proposal that offers anything, for policies that follow a single source."""
+    return next((one for one in proposals if one.width > 0), None)
+
+
+TREES: Registry[TreePolicy] = Registry("tree", "specframe.tree")

@@ -1,0 +1,102 @@
+"""A tree of fixed shape: rank paths, chosen in advance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy, widest
+from specframe.tree.builder import TreeBuilder
+from specframe.types import Budget, Frontier
+
+RankPath = tuple[int, ...]
+
+
+@TREES.register("static")
+class Static(TreePolicy):
+    """Each path lists ranks from the root: [0, 2] is the third child of the first child.
+
+    paths: a list of rank paths, or a JSON file that holds one. They are ordered by (length, ranks)
+    and cut to `depth` and `max_nodes`. When children are drawn, rank is the order of the draw.
+    Decides before any draw. Papers: Medusa, arXiv 2401.10774; EAGLE, arXiv 2401.15077.
+    """
+
+    def __init__(
+        self,
+        *,
+        depth: Depth,
+        max_nodes: MaxNodes,
+        proposal: ProposalKind,
+        paths: list[list[int]] | str,
+    ) -> None:
+        super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
+        self.paths = validate(read_paths(paths), closed=proposal not in ("auto", "place"))
+
+    def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
+        deepest = min(self.depth, budget.depth)
+        room = min(self.max_nodes, budget.rows) - 1
+        paths = [path for path in self.paths if len(path) <= deepest][: max(room, 0)]
+        places: dict[RankPath, int] = {(): 0}
+        frontier, kept = builder.root, []
+        for depth in range(1, deepest + 1):
+            level = [path for path in paths if len(path) == depth and path[:-1] in places]
+            inner = sorted({path[:-1] for path in level})
+            if not inner:
+                break
+            frontier = frontier.select(_index([places[path] for path in inner], frontier))
+            proposal = widest(source.expand(frontier))
+            if proposal is None:
+                break
+            width = min(proposal.width, 1 + max(path[-1] for path in level))
+            grid = [(*path, rank) for path in inner for rank in range(width)]
+            here = set(level)
+            wanted = _index([path in here for path in grid], frontier).view(len(inner), width)
+            first = builder.num_nodes
+            frontier = builder.extend(frontier, proposal, width, wanted=wanted)
+            places = {path: place for place, path in enumerate(grid) if path in here}
+            kept += [first + place for place in places.values()]
+        builder.prune(_index(kept, frontier).long())
+
+
+def _index(places: Sequence[int] | Sequence[bool], frontier: Frontier) -> Tensor:
+    return torch.tensor(places, device=frontier.nodes.device)
+
+
+def read_paths(paths: list[list[int]] | str) -> list[RankPath]:
+    """Rank paths from a list, or from a JSON file (a list, or an object with key `paths`)."""
+    if isinstance(paths, str):
+        file = Path(paths)
+        if not file.is_file():
+            raise ValueError(f"tree.paths={paths}: no such file")
+        held = json.loads(file.read_text(encoding="utf-8"))
+        paths = held["paths"] if isinstance(held, dict) else held
+    return [tuple(path) for path in paths]
+
+
+def validate(paths: Sequence[RankPath], *, closed: bool) -> list[RankPath]:
+    """The paths in order of (length, ranks). Raises ValueError naming the first bad one.
+
+    closed: every elder sibling must be there too (needed when ranks are draws).
+    """
+    if not paths:
+        raise ValueError("tree.paths is empty; give at least [[0]], or use drafter=none")
+    known = set(paths)
+    for path in paths:
+        shown = list(path)
+        if not path or any(not isinstance(rank, int) or rank < 0 for rank in path):
+            raise ValueError(f"tree.paths: {shown} must be a non-empty list of ranks from 0")
+        if list(paths).count(path) > 1:
+            raise ValueError(f"tree.paths: {shown} is listed twice")
+        if len(path) > 1 and path[:-1] not in known:
+            raise ValueError(f"tree.paths: {shown} has no parent; add {list(path[:-1])}")
+        elder = (*path[:-1], path[-1] - 1)
+        if closed and path[-1] > 0 and elder not in known:
+            raise ValueError(
+                f"tree.paths: {shown} is a later draw than {list(elder)}, which is missing; "
+                "add it or use tree.proposal=place"
+            )
+    return sorted(paths, key=lambda path: (len(path), path))

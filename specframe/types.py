@@ -1,0 +1,317 @@
+"""The records that travel between the axes, and the letters of every shape.
+
+Shape letters, used in comments throughout the package:
+
+    N  rows of a draft, the root included      F  nodes of a frontier
+    A  auxiliary rows                          R  rows of a forward pass (N + A, or a prompt)
+    D  longest drafted path                    K  children proposed per node
+    V  vocabulary of the target                Vd vocabulary of a proposal's source
+    H  hidden size                             T  tokens of the context, the root included
+    S  slots of a cache that a pass may see    M  nodes asked of a law
+
+A *node* has an id, stable within one step; a *row* is its place in the verify pass; a *slot* is
+where its keys lie. Node 0 is the root: the last emitted token, not yet in the target's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+How = Literal["place", "iid", "wor", "coupled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a drafter asks of its target; checked before any weight is loaded where it can be.
+
+    taps: hidden states by name, handed over for every committed row and the whole prompt.
+    aux_rows: the most auxiliary rows a verify pass will carry for it (they count in the budget).
+    """
+
+    taps: tuple[str, ...] = ()
+    aux_rows: int = 0
+    tokenizer: bool = False
+    partial_layers: bool = False
+    own_cache: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gives:
+    """What a target can do. `max_positions` is the longest context, None for no limit."""
+
+    taps: frozenset[str] = frozenset()
+    tree_masks: bool = True
+    partial_layers: bool = False
+    rollback: Literal["truncate", "none"] = "truncate"
+    max_positions: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Limits of one draft. rows: root included, auxiliary rows already taken off; depth: levels."""
+
+    rows: int
+    depth: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Input of one target pass. Exactly one of `tokens` and `hidden` is given.
+
+    visible[r, s]: may row r see slot s (its own slot included). positions are absolute.
+    """
+
+    positions: Tensor  # [R] int64
+    slots: Tensor  # [R] int64
+    visible: Tensor  # [R, S] bool
+    tokens: Tensor | None = None  # [R] int64
+    hidden: Tensor | None = None  # [R, H]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What one source offers under each node of a frontier: raw logits, or candidates.
+
+    logits [F, Vd] raw scores, `ids [Vd]` maps the source's vocabulary to the target's (None: same).
+    candidates [F, K] target ids (-1: none), best first; scores [F, K] log-weights that a tree adds
+    along a path (None: rank decides). Candidates carry no law and can only be placed.
+    law [F, Vd] with drawn [F, K] (indices into Vd): a source that has already drawn from a
+    processed law by itself, as an inner engine does.
+    """
+
+    logits: Tensor | None = None
+    ids: Tensor | None = None
+    candidates: Tensor | None = None
+    scores: Tensor | None = None
+    law: Tensor | None = None
+    drawn: Tensor | None = None
+    source: str = ""
+
+    @property
+    def width(self) -> int:
+        """Most children a node can get from this proposal."""
+        for tensor in (self.candidates, self.drawn, self.logits):
+            if tensor is not None:
+                return tensor.shape[-1]
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier:
+    """Nodes of one depth that may get children, in the order a proposal must follow."""
+
+    nodes: Tensor  # [F] node ids
+    tokens: Tensor  # [F]
+    parents: Tensor  # [F] node ids, root -1
+    alive: Tensor  # [F] bool
+    scores: Tensor  # [F] sum of log-weights from the root
+    paths: Tensor  # [F, depth] drafted tokens from the root's child down to the node
+    depth: int
+
+    def __len__(self) -> int:
+        return self.nodes.shape[0]
+
+    def select(self, index: Tensor) -> Frontier:
+        """The nodes at places `index [F']` of this frontier."""
+        return Frontier(
+            nodes=self.nodes[index],
+            tokens=self.tokens[index],
+            parents=self.parents[index],
+            alive=self.alive[index],
+            scores=self.scores[index],
+            paths=self.paths[index],
+            depth=self.depth,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawCall:
+    """Draws (or placements) made together, in draw order along K, under nodes of one depth.
+
+    Several records may meet in one node (an i.i.d. draw that repeats a sibling); both stay.
+    """
+
+    depth: int
+    how: How
+    parents: Tensor  # [F] node ids
+    nodes: Tensor  # [F, K] node id that each record met
+    tokens: Tensor  # [F, K] target ids, -1 for none
+    indices: Tensor | None = None  # [F, K] the same in the source's vocabulary
+    law: Tensor | None = None  # [F, Vd] the law before any draw here; None: one-hot
+    ids: Tensor | None = None  # [Vd]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuxRows:
+    """Extra rows of a verify pass that are no part of the tree: tree rows never see them.
+
+    sees [A, N + A]: which rows of this pass each one sees (all see the committed prefix).
+    """
+
+    tokens: Tensor  # [A] int64
+    positions: Tensor  # [A] int64, absolute
+    sees: Tensor  # [A, N + A] bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Layers below `layer` are already done for all rows of the draft (and their keys written)."""
+
+    layer: int
+    hidden: Tensor  # [N, H] residual stream entering `layer`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A tree to verify, parents before children, row 0 the root. `depth` is a host integer."""
+
+    tokens: Tensor  # [N] int64
+    parents: Tensor  # [N] rows, root -1
+    alive: Tensor  # [N] bool; a dead row sees only itself and is seen by none
+    depths: Tensor  # [N] int64, root 0
+    origin: Tensor  # [N] node ids, -1 for padding
+    row_of: Tensor  # [nodes made] row of each node id, -1 where it was pruned
+    depth: int
+    chain: bool
+    slots: Tensor | None = None  # [N] where keys lie or will lie; None: the cache reserves
+    draws: tuple[DrawCall, ...] | None = None  # None: every child was placed
+    aux: AuxRows | None = None
+    resume: Resume | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """N, dead rows included."""
+        return self.tokens.shape[0]
+
+    def ancestors(self) -> Tensor:
+        """[N, N] bool: row j is row i or above it. Dead rows have only themselves."""
+        rows = torch.arange(self.num_rows, device=self.tokens.device)
+        seen = rows[:, None] == rows
+        above = self.parents
+        for _ in range(self.depth):
+            seen = seen | (above[:, None] == rows)
+            above = torch.where(above >= 0, self.parents[above.clamp_min(0)], above)
+        return seen
+
+    def path_tokens(self, nodes: Tensor, depth: int) -> Tensor:
+        """[M, depth] tokens from the root's child down to each of `nodes [M]` (all `depth` deep)."""
+        steps = []
+        for _ in range(depth):
+            steps.append(self.tokens[nodes])
+            nodes = self.parents[nodes].clamp_min(0)
+        if not steps:
+            return self.tokens.new_empty((nodes.shape[0], 0))
+        return torch.stack(steps[::-1], dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOutput:
+    """logits [N, V] of root and tree rows (of the last prompt row after prefill, [1, V]).
+
+    aux_logits [A, V]; taps: name -> [R, H] for all rows of the pass (tree rows first).
+    """
+
+    logits: Tensor
+    aux_logits: Tensor | None = None
+    taps: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Fixed-size device tensors until the step's one read: path [D], tokens [D + 1], padded -1.
+
+    count: [] number of tokens; accepted rows are count - 1. `tokens` are the accepted ones plus
+    exactly one that is recovered (the walk ended above a leaf) or bonus (it ended on a leaf).
+    """
+
+    path: Tensor
+    tokens: Tensor
+    count: Tensor
+
+
+@dataclass(kw_only=True)
+class Context:
+    """One sequence as drafters, rules and processors see it: prompt and all emitted tokens.
+
+    tokens (host) and ids [T] (device) hold the same; the last one is the root. `cache` is the
+    target's, for drafters that share it. `sequence` keys the noise of this sequence. max_slots:
+    slots that a drafter's own cache can need, for every token and one step's frontiers.
+    """
+
+    tokens: list[int]
+    buffer: Tensor
+    prompt_length: int
+    cache: object = None
+    sequence: int = 0
+    max_slots: int = 0
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], device: torch.device, sequence: int = 0) -> Context:
+        """A context of these tokens, all of them prompt."""
+        buffer = torch.empty(max(64, 2 * len(tokens)), dtype=torch.long, device=device)
+        context = cls(tokens=[], buffer=buffer, prompt_length=len(tokens), sequence=sequence)
+        context.extend(tokens)
+        return context
+
+    @property
+    def ids(self) -> Tensor:
+        """[T] the tokens on the device."""
+        return self.buffer[: len(self.tokens)]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append emitted tokens."""
+        start, stop = len(self.tokens), len(self.tokens) + len(tokens)
+        if stop > self.buffer.shape[0]:
+            grown = self.buffer.new_empty(2 * stop)
+            grown[:start] = self.buffer[:start]
+            self.buffer = grown
+        self.buffer[start:stop] = torch.tensor(list(tokens), dtype=torch.long)
+        self.tokens.extend(tokens)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        del self.tokens[length:]
+
+
+@dataclass(kw_only=True)
+class StepRecord:
+    """Everything of one verify pass; tensors live until the next pass, who keeps one copies it.
+
+    path: accepted rows, tokens: emitted tokens (host), after the cut by stop conditions.
+    num_accepted: drafted tokens that were emitted. was_cut: the last token is a drafted one, since a stop
+    condition cut the verdict there. marks: (phase, stamp) of the step's clock.
+    """
+
+    draft: Draft
+    out: TargetOutput
+    verdict: Verdict
+    path: list[int]
+    tokens: list[int]
+    num_accepted: int
+    was_cut: bool
+    length_before: int
+    finish_reason: str | None = None
+    readback: list[int] = field(default_factory=list)
+    marks: list[tuple[str, object]] = field(default_factory=list)
+
+
+@runtime_checkable
+class InnerLoop(Protocol):
+    """A decode loop used as a drafter's engine (cascade, Ouroboros)."""
+
+    def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
+        """Start on a prompt; returns the first emitted token in a list."""
+
+    def step(self) -> StepRecord:
+        """One draft and one verify pass."""
+
+    def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
+        """Go back to the first `length` tokens of the context, then append `tail`."""

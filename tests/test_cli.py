@@ -1,0 +1,367 @@
+"""The command line: one line for a mistake, exit codes, sweeps that go on, quick answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+import specframe
+from specframe import catalogue
+from specframe.cli import main
+from specframe.compose import compose
+from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
+
+REPOSITORY = Path(specframe.__file__).parents[1]
+OPTIONS = {
+    "target/smollm2": "name: hf\npath: x\nquantization: null",
+    "drafter/ngram": "name: ngram\nmax_n: 3",
+    "drafter/eagle": "name: eagle\npath: null",
+    "tree/chain": "name: chain\ndepth: 5\nmax_nodes: 6\nproposal: auto",
+    "tree/dynamic": "name: dynamic\ndepth: 5\nmax_nodes: 60\ntop_k: 10\nproposal: auto",
+    "accept/match": "name: match",
+    "cache/dynamic": "name: dynamic",
+    "runtime/eager": "name: eager",
+    "task/generate": "name: generate",
+    "experiment/deep": (
+        "# @package _global_\ndefaults:\n  - override /tree: dynamic\ntree:\n  depth: 7"
+    ),
+    "experiment/slip": "# @package _global_\ntree:\n  dpeth: 7",
+    "experiment/named_sweep": ("# @package _global_\nhydra: {sweeper: {params: {seed: '1,2'}}}"),
+}
+
+
+@dataclass
+class Result:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+    configs: list[dict[str, object]]
+
+    @property
+    def line(self) -> str:
+        """The error of a command that must end with one line, code 2 and no job."""
+        assert (self.code, self.out, self.configs) == (2, "", []), self
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.startswith("specframe: error: "), self.err
+        return self.err.removeprefix("specframe: error: ").strip()
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """`main()` on a small conf/, with a job that records its config; seeds from 90 on misbehave."""
+    package = tmp_path / "package"
+    shutil.copytree(REPOSITORY / "conf" / "hydra", package / "conf" / "hydra")
+    shutil.copy(REPOSITORY / "conf" / "config.yaml", package / "conf")
+    for name, text in OPTIONS.items():
+        path = package / "conf" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(catalogue, "PACKAGE", package)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    configs: list[dict[str, object]] = []
+    fake = types.ModuleType("specframe.build")
+    monkeypatch.setattr(fake, "run", _job(configs), raising=False)
+    monkeypatch.setitem(sys.modules, "specframe.build", fake)
+    monkeypatch.setattr(specframe, "build", fake, raising=False)
+
+    def run(*words: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["specframe", *words])
+        configs.clear()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Result(ended.value.code, out, err, list(configs))
+
+    return run
+
+
+def _job(configs: list[dict[str, object]]) -> Callable[..., None]:
+    raised = {
+        90: IncompatibleComponents("accept=x and tree=y do not go together; use z"),
+        91: ConfigError("tree.depth=99 is out of range;\n allowed 1 .. 64"),
+        92: MissingResource("no weights; run this"),
+        93: FileNotFoundError(2, "No such file or directory", "prompts.txt"),
+        94: RuntimeError("boom"),
+        95: KeyboardInterrupt(),
+        96: SystemExit(1),
+        97: BrokenPipeError(),
+    }
+
+    def run(cfg: DictConfig, *, output_dir: Path) -> None:
+        assert output_dir.is_dir()
+        if cfg.seed in raised:
+            raise raised[cfg.seed]
+        content = OmegaConf.to_container(cfg, resolve=True)
+        assert isinstance(content, dict)
+        configs.append({str(key): value for key, value in content.items()})
+
+    return run
+
+
+def test_a_good_command_runs_and_leaves_a_folder(command: Command) -> None:
+    result = command("tree=dynamic", "tree.top_k=3", "seed=1", "seed=2")
+    assert (result.code, result.out, result.err) == (0, "", "")
+    assert result.configs[0]["seed"] == 2
+    tree = {"name": "dynamic", "depth": 5, "max_nodes": 60, "top_k": 3, "proposal": "auto"}
+    assert result.configs[0]["tree"] == tree
+    (folder,) = Path("outputs").glob("*/*")
+    assert (folder / ".hydra" / "config.yaml").is_file()
+    command()
+    assert len(list(Path("outputs").glob("*/*"))) == 2
+
+
+CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, proposal."
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["drafter=eagel"],
+            "drafter=eagel: no such option. Available: eagle, hello?ngram. Did you mean 'eagle'?",
+        ),
+        (["tree.dpeth=6"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
+        (["+tree.dpeth=6"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
+        (["++tree.dpeth=6"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
+        (["~tree.dpeth"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
+        (["tree.top_k=3"], CHAIN.format("top_k") + " ('top_k' is a field of tree=dynamic)"),
+        (["+tree.top_k=3"], CHAIN.format("top_k") + " ('top_k' is a field of tree=dynamic)"),
+        (
+            ["-m", "tree=chain,dynamic", "tree.top_k=3"],
+            CHAIN.format("top_k") + " ('top_k' is a field of tree=dynamic)",
+        ),
+        (["experiment=slip"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
+        (["experiment=deep", "tree.topk=3"], "tree=dynamic has no field 'topk'"),
+        (["temprature=1"], "temprature: no such key; there are accept, cache, device,"),
+        (["+temprature=1"], "Did you mean 'sampling.temperature'?"),
+        (["max_new_token=1"], "Did you mean 'max_new_tokens'?"),
+        (["sampling.top_pp=1"], "sampling.top_pp: sampling has no field 'top_pp'; it has temp"),
+        (["+sampling.top_pp=1"], "sampling.top_pp: sampling has no field 'top_pp'; it has temp"),
+        (["tree.name=dynamic"], "tree.name is fixed to 'chain' by tree=chain; choose with tree="),
+        (["+tree.depth=4"], "tree.depth is there already; write tree.depth=4 without +"),
+        (["+tree=chain"], "tree has an option already; write tree=chain without +"),
+        (["tree.depth.x=4"], "tree.depth.x: tree.depth is a value, it has no fields"),
+        (["tree=null"], "tree=null: no such option. Available: chain, dynamic."),
+        (["~tree"], "tree=null: no such option. Available: chain, dynamic."),
+        (["experiment=null"], "experiment=null: leave the word out for none"),
+        (["tree=chain", "tree=dynamic"], "tree is given 2 times (tree=chain, tree=dynamic); keep"),
+        (["tree"], "tree: a word is written key=value, such as drafter=ngram"),
+        (["seed=1,2"], "seed=1,2: several values are a sweep: add -m, and seed=[1,2] is a list"),
+        (["tree=chain,dynamic"], "tree=chain,dynamic: several values are a sweep: add -m"),
+        (["prompt=Hello, you"], "'prompt=\"Hello, you\"', or write it to a file and give prompts="),
+        (["prompt=What's 1+1=2?"], "'prompt=\"What'\\''s 1+1=2?\"', or write it to a file"),
+        (["-m", "seed=1,2", "drafter=ngram,eagel"], "drafter=eagel: no such option."),
+        (
+            ["-m", "drafter=ngram,eagel", "hydra.sweeper.max_batch_size=1"],
+            "drafter=eagel: no such option.",
+        ),
+        (["--cfg", "job", "drafter=eagel"], "drafter=eagel: no such option."),
+        (["hydra/launcher=nope"], "hydra/launcher=nope: no such option. Available: basic"),
+        (["hydra.nope=1"], "Could not override 'hydra.nope'"),
+        (["seed=90"], "accept=x and tree=y do not go together; use z"),
+        (["seed=91"], "tree.depth=99 is out of range; allowed 1 .. 64"),
+        (["seed=92"], "no weights; run this"),
+        (["seed=93"], "no such file: prompts.txt"),
+    ],
+)
+def test_a_mistake_is_one_line(command: Command, words: list[str], message: str) -> None:
+    line = command(*words).line
+    # Plugins of the checkout may be listed between the options of this small conf.
+    before, _, after = message.partition("hello?")
+    assert before in line
+    assert after in line
+
+
+@pytest.mark.parametrize(
+    "prompt", ["Hello, you", "What's 1+1=2?", 'a "quoted" \\ word', "#|[{(é,", "x" * 5000]
+)
+def test_the_quoting_that_is_advised_works(command: Command, prompt: str) -> None:
+    word = f"prompt={prompt}"
+    if len(prompt) < 100:
+        advice = command(word).line
+        shell = advice[advice.index("'prompt=") : advice.rindex(", or write")]
+        word = subprocess.check_output(["sh", "-c", f"printf %s {shell}"], text=True)
+    assert command(word).configs[0]["prompt"] == prompt
+
+
+def test_a_failure_shows_its_traceback_once(command: Command) -> None:
+    result = command("seed=94")
+    assert result.code == 1
+    assert result.err.startswith("Traceback")
+    assert result.err.count("RuntimeError: boom") == 1
+    assert "Error executing job" not in result.err
+
+
+def test_full_errors_on_request(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr(sys, "argv", ["specframe", "seed=91"])
+    with pytest.raises(ConfigError, match="out of range"):
+        main()
+    assert os.environ["HYDRA_FULL_ERROR"] == "1"
+
+
+def test_process_state_is_put_back(command: Command) -> None:
+    command("drafter=eagel")
+    assert "HYDRA_FULL_ERROR" not in os.environ
+    assert sys.argv == ["specframe", "drafter=eagel"]
+
+
+def test_interrupt_and_exit_codes_of_a_task(command: Command) -> None:
+    result = command("seed=95")
+    assert result.code == 130
+    assert result.err.startswith("specframe: interrupted; what was finished is in ")
+    assert result.err.count("\n") == 1
+    assert command("seed=96").code == 1
+
+
+def test_a_sweep_goes_on_and_says_how_each_point_ended(command: Command) -> None:
+    result = command("tree=chain", "-m", "seed=1,90,94,96,2", "raw=true")
+    assert result.code == 1
+    assert [config["seed"] for config in result.configs] == [1, 2]
+    lines = result.out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["ok", "skipped", "failed", "failed", "ok"]
+    assert "seed=90" in lines[1]
+    assert "raw=True" not in lines[1]
+    assert lines[1].endswith("accept=x and tree=y do not go together; use z")
+    assert lines[-1] == "2 ok, 1 skipped, 2 failed"
+    (folder,) = Path("outputs/multirun").glob("*/*")
+    records = [json.loads((folder / str(i) / "status.json").read_text()) for i in range(5)]
+    assert [record["status"] for record in records] == ["ok", "skipped", "failed", "failed", "ok"]
+    assert records[1]["overrides"] == ["tree=chain", "seed=90", "raw=True"]
+    assert records[2]["reason"] == "RuntimeError: boom"
+    assert "boom" in (folder / "2" / "traceback.txt").read_text()
+    assert "Traceback" not in result.err
+
+
+def test_a_sweep_without_mishap_ends_with_0(command: Command) -> None:
+    assert command("-m", "tree=chain,dynamic").code == 0
+    assert command("-m", "experiment=named_sweep").out.endswith("2 ok, 0 skipped, 0 failed\n")
+
+
+def test_an_appended_key_skips_its_point_of_a_sweep(command: Command) -> None:
+    result = command("-m", "seed=1,2", "+tree.dpeth=6")
+    assert (result.code, result.configs) == (1, [])
+    assert result.out.endswith("0 ok, 2 skipped, 0 failed\n")
+
+
+def test_an_interrupted_sweep_lists_what_was_finished(command: Command) -> None:
+    result = command("-m", "seed=1,95,2")
+    assert result.code == 130
+    assert result.out.endswith("1 ok, 0 skipped, 0 failed\n")
+    assert [config["seed"] for config in result.configs] == [1]
+
+
+def test_another_config_folder_extends_the_options(command: Command) -> None:
+    Path("more/tree").mkdir(parents=True)
+    Path("more/tree/mine.yaml").write_text("defaults: [chain]\ndepth: 9\n")
+    result = command("tree=mine", "--config-dir", "more")
+    assert result.configs[0]["tree"] == {
+        "name": "chain",
+        "depth": 9,
+        "max_nodes": 6,
+        "proposal": "auto",
+    }
+    assert "Did you mean 'mine'?" in command("tree=min", "-cd", "more").line
+
+
+def test_a_plugin_that_repeats_a_word_is_refused_when_it_is_chosen(command: Command) -> None:
+    folder = Path("plugins/twin")
+    (folder / "conf" / "drafter").mkdir(parents=True)
+    (folder / "twin.py").write_text("")
+    (folder / "conf" / "drafter" / "ngram.yaml").write_text("name: ngram\n")
+    assert command().code == 0
+    assert "drafter=ngram: defined twice, in " in command("drafter=ngram").line
+
+
+def test_a_broken_plugin_shows_only_when_it_may_matter(command: Command) -> None:
+    folder = Path("plugins/cracked")
+    (folder / "conf" / "drafter").mkdir(parents=True)
+    (folder / "cracked.py").write_text("import nope_not_there\n")
+    (folder / "conf" / "drafter" / "cracked.yaml").write_text("name: [\n")
+    assert command().code == 0
+    assert "cracked" not in command("tree.dpeth=1").line
+    assert "cracked" not in command("drafter=eagle", "drafter.pth=1").line
+    line = command("drafter=eagel").line
+    assert "Plugin not loaded: " in line
+    assert "ModuleNotFoundError: No module named 'nope_not_there'" in line
+    assert "cracked.yaml" in command("drafter=cracked").line
+
+
+def test_words_compose_from_python_too(command: Command) -> None:
+    cfg = compose(["tree=dynamic", "tree.top_k=3"])
+    assert cfg.tree.top_k == 3
+    assert "hydra" not in cfg
+    for word in ("tree.dpeth=3", "+tree.dpeth=3", "tree=null", "tree=chian"):
+        with pytest.raises(ConfigError, match=r"Did you mean|no such option"):
+            compose([word])
+
+
+def _shell(*words: str, cwd: Path, python: tuple[str, ...] = ()) -> tuple[float, Result]:
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, *python, "-m", "specframe", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    return time.perf_counter() - start, Result(done.returncode, done.stdout, done.stderr, [])
+
+
+QUICK = [["--help"], ["--cfg", "job"], ["drafter=ngarm"], ["tree.dpeth=6"], ["+tree.dpeth=6"]]
+
+
+@pytest.mark.parametrize("words", QUICK, ids=" ".join)
+def test_quick_answers_import_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    times = []
+    for _ in range(2):  # the better of two, since other tests may run beside it
+        took, result = _shell(*words, cwd=tmp_path)
+        times.append(took)
+        assert result.code == (0 if words[0].startswith("--") else 2), result
+    assert min(times) < 3.0, times
+    _, traced = _shell(*words, cwd=tmp_path, python=("-X", "importtime"))
+    imported = {line.rpartition("|")[2].strip() for line in traced.err.splitlines()}
+    assert "specframe.cli" in imported
+    assert imported.isdisjoint({"torch", "transformers", "lightning", "numpy", "scipy"})
+
+
+def test_help_lists_axes_keys_and_examples(tmp_path: Path) -> None:
+    _, result = _shell("--help", cwd=tmp_path)
+    for text in ("drafter: ", "tree: chain, dynamic", "prompts=FILE", "python -m specframe -m"):
+        assert text in result.out
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    script = f"{sys.executable} -m specframe --info defaults-tree | head -n 1; echo done"
+    done = subprocess.run(
+        ["sh", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert done.stdout.endswith("done\n")
+    assert "Error" not in done.stderr
