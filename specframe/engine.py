@@ -11,6 +11,7 @@ from torch import Tensor
 from specframe.accept.base import AcceptRule
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import Drafter
+from specframe.errors import ConfigError
 from specframe.laws import Laws
 from specframe.runtime.base import Runtime
 from specframe.sampling import Sampling
@@ -104,7 +105,8 @@ class Decoding:
         clock.mark("commit")
         self.context.extend(record.tokens)
         self.finish_reason = record.finish_reason
-        for watcher in (parts.drafter, parts.tree, *self._observers):
+        watchers: tuple[Observer, ...] = (parts.drafter, parts.tree, *self._observers)
+        for watcher in watchers:
             watcher.observe(record)
         clock.mark("host")
         return record
@@ -116,7 +118,7 @@ class Decoding:
         Raises ValueError if that leaves less than the prompt and one token.
         """
         if not self.context.prompt_length < length + len(tail) or length > len(self.context):
-            raise ValueError(f"cannot truncate {len(self.context)} tokens to {length}")
+            raise ConfigError(f"cannot truncate {len(self.context)} tokens to {length}")
         parts = self.parts
         self.context.truncate(length)
         parts.cache.truncate(min(parts.cache.length, max(length - 1, 0)))
@@ -228,10 +230,10 @@ class Decoding:
 
     def _check_prompt(self, prompt: Sequence[int]) -> None:
         if not prompt:
-            raise ValueError("the prompt is empty; give at least one token")
+            raise ConfigError("the prompt is empty; give at least one token")
         limit = self.parts.target.gives.max_positions
         if limit is not None and len(prompt) > limit:
-            raise ValueError(
+            raise ConfigError(
                 f"the prompt has {len(prompt)} tokens, the target's context is {limit}; shorten it"
             )
 
@@ -245,7 +247,7 @@ class Decoding:
                 limit = min(limit, room + 1)
         draft_room = parts.drafter.max_positions
         if draft_room is not None and limit > draft_room + 1:
-            raise ValueError(
+            raise ConfigError(
                 f"the drafter's context is {draft_room} tokens, the run needs {limit - 1}; "
                 "shorten the prompt, lower max_new_tokens or use drafter=ngram"
             )
@@ -254,7 +256,7 @@ class Decoding:
     def _check_finite(self, finite: int) -> None:
         if not finite:
             target = self.parts.target
-            raise ValueError(
+            raise ConfigError(
                 f"{target.name} gave logits that are not finite in {target.dtype}; "
                 "try target.dtype=float32"
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from specframe.engine import Decoding, Parts
+from specframe.errors import ConfigError
 from specframe.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.stopping import StopConfig, build_stopping
 from specframe.streams import Streams
@@ -104,10 +105,12 @@ class Engine:
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, a conversation ({role, content} messages) or ids as they are."""
         tokenizer = self.parts.target.tokenizer
-        if not isinstance(prompt, str) and all(isinstance(one, int) for one in prompt):
-            return [int(one) for one in prompt]  # type: ignore[call-overload]
+        if not isinstance(prompt, str):
+            ids = [one for one in prompt if isinstance(one, int)]
+            if len(ids) == len(prompt):
+                return ids
         if tokenizer is None:
-            raise ValueError(f"target={self.parts.target.name} has no tokenizer; give token ids")
+            raise ConfigError(f"target={self.parts.target.name} has no tokenizer; give token ids")
         if isinstance(prompt, str):
             if self.settings.raw or tokenizer.chat_template is None:
                 return tokenizer.encode(prompt)
@@ -140,7 +143,7 @@ class Engine:
         max_new_tokens: int | None = None,
         observers: Sequence[Observer] = (),
         show_rejected: bool = False,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, Generation]:
         """Events of one answer as it is made; returns the Generation (`yield from` gives it)."""
         decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
         tokens = self.encode(prompt)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specframe.binding import Range
+from specframe.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformers import LogitsProcessorList
@@ -41,12 +42,12 @@ class SamplingConfig:
 
 
 def load_object(path: str, *, where: str) -> Any:
-    """The object at `module:name`. Raises ValueError naming `where` if there is none."""
+    """The object at `module:name`. Raises ConfigError naming `where` if there is none."""
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{where}={path}: cannot import it ({error}); give module:name") from error
+    """What a user may ask for; names as in transformers' GenerationConfig."""
 
 
 class Sampling:
@@ -107,13 +108,13 @@ def build_sampling(
 ) -> Sampling:
     """The processors of transformers that `config` asks for, in the order `generate` uses.
 
-    Raises ValueError for bad words without a tokenizer (`encode`) or an unknown processor path.
+    Raises ConfigError for bad words without a tokenizer (`encode`) or an unknown processor path.
     """
     greedy = config.temperature < GREEDY_BELOW
     return Sampling(
         temperature=config.temperature,
         processors=_processors(config, prompt_length, eos, encode, device),
-        warpers=[] if greedy else _warpers(config),  # type: ignore[arg-type]
+        warpers=[] if greedy else _warpers(config),
         vocabulary=vocabulary,
     )
 
@@ -143,7 +144,7 @@ def _processors(
         made.append(hf.NoRepeatNGramLogitsProcessor(config.no_repeat_ngram_size))
     if config.bad_words:
         if encode is None:
-            raise ValueError("sampling.bad_words needs a target with a tokenizer")
+            raise ConfigError("sampling.bad_words needs a target with a tokenizer")
         words = _word_ids(config.bad_words, encode)
         made.append(hf.NoBadWordsLogitsProcessor(words, eos_token_id=list(eos) or None))
     if config.min_new_tokens and eos:

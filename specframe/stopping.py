@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from specframe.errors import ConfigError
 from specframe.sampling import load_object
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def build_stopping(config: StopConfig, *, eos: Sequence[int], tokenizer: Any) ->
             criteria.append(_Criterion("eos", EosTokenCriteria(ids), 1))
         if config.strings:
             if tokenizer is None:
-                raise ValueError("stop.strings needs a target with a tokenizer of transformers")
+                raise ConfigError("stop.strings needs a target with a tokenizer of transformers")
             strings = StopStringCriteria(tokenizer, config.strings)
             criteria.append(_Criterion("stop", strings, strings.maximum_token_len))
     for path in config.criteria or []:

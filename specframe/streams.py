@@ -63,6 +63,7 @@ class Streams:
                 if isinstance(counter, Tensor):
                     state = _mix((counter + 1) * _signed(_GOLDEN) + base)
                 else:
+                    assert isinstance(base, Tensor)
                     state = _mix(base + _signed((counter + 1) * _GOLDEN))
         bits = torch.tensor(_signed(state)) if isinstance(state, int) else state
         return (_shift(bits, 11).double() + 0.5) * 2.0**-53
@@ -107,6 +108,8 @@ class Streams:
         last = (cumulative < total).sum(-1)
         return torch.minimum(index, last)
 
-    def coin(self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor) -> Tensor:
+    def coin(
+        self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor
+    ) -> Tensor:
         """bool [] or [F]: u < probability on the accept stream (strict: zero never passes)."""
         return self.uniform("accept", *counters).to(probability.device) < probability

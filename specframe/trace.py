@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -41,7 +42,7 @@ class Clock:
     def durations_ms(self, marks: Sequence[tuple[str, object]]) -> dict[str, float]:
         """Phase -> milliseconds. Waits for the device where events were used."""
         spent = dict.fromkeys(PHASES, 0.0)
-        for (_, begin), (phase, end) in zip(marks, marks[1:], strict=False):
+        for (_, begin), (phase, end) in pairwise(marks):
             spent[phase] += self._between(begin, end)
         return spent
 

@@ -199,7 +199,7 @@ class Draft:
         return seen
 
     def path_tokens(self, nodes: Tensor, depth: int) -> Tensor:
-        """[M, depth] tokens from the root's child down to each of `nodes [M]` (all `depth` deep)."""
+        """[M, depth] tokens from the root's child down to each of nodes [M], all `depth` deep."""
         steps = []
         for _ in range(depth):
             steps.append(self.tokens[nodes])
@@ -286,8 +286,8 @@ class StepRecord:
     """Everything of one verify pass; tensors live until the next pass, who keeps one copies it.
 
     path: accepted rows, tokens: emitted tokens (host), after the cut by stop conditions.
-    num_accepted: drafted tokens that were emitted. was_cut: the last token is a drafted one, since a stop
-    condition cut the verdict there. marks: (phase, stamp) of the step's clock.
+    num_accepted: drafted tokens that were emitted. was_cut: the last token is a drafted one, since
+    a stop condition cut the verdict there. marks: (phase, stamp) of the step's clock.
     """
 
     draft: Draft

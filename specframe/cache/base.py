@@ -70,8 +70,10 @@ class CacheManager(ABC):
             self.positions = grown
         return torch.arange(start, self.extent, device=self.positions.device)
 
-    def update(self, layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [1, heads, R, size] at slots [R]; returns both over `width` slots."""
+    def update(
+        self, layer: int, keys: Tensor, values: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values [1, heads, R, size] at slots [R]; both over `width` slots."""
         if layer not in self._keys:
             self._keys[layer] = self._allocate(keys)
             self._values[layer] = self._allocate(values)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from specframe.binding import Range
 from specframe.cache.base import CACHES, CacheManager
+from specframe.errors import ConfigError
 
 
 @CACHES.register("static")
@@ -45,7 +46,7 @@ class Static(CacheManager):
 
     def _room_for(self, slots: int) -> int:
         if slots > self._slots:
-            raise ValueError(
+            raise ConfigError(
                 f"cache.capacity={self._slots} cannot hold {slots} slots; raise cache.capacity"
             )
         return self._slots

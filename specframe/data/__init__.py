@@ -1,0 +1,1 @@
+"""Prompts: files that a user gives, and the built-in set."""

@@ -1,0 +1,295 @@
+"""The numbers of a run, each under one name and with its unit.
+
+acceptance_length is tokens emitted by verify steps / verify passes, after the cut of stop
+conditions, bonus included; prefill's first token is on neither side. num_accepted excludes the
+bonus. Over several answers it pools all steps; the mean over prompts has its own name, since the
+two can order methods differently.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specframe.trace import PHASES, Clock
+from specframe.types import StepRecord
+
+
+@dataclass(kw_only=True)
+class DepthCount:
+    """Steps (counts) at one depth of the drafts, after the cut.
+
+    drafted: some live node was this deep. reached: the walk stood one level above and had a live
+    child to take. accepted: a token of this depth was emitted.
+    """
+
+    drafted: int = 0
+    reached: int = 0
+    accepted: int = 0
+
+    @property
+    def marginal_rate(self) -> float | None:
+        """accepted / drafted."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def conditional_rate(self) -> float | None:
+        """accepted / reached: how often the next level was taken once the walk stood above it."""
+        return _ratio(self.accepted, self.reached)
+
+
+@dataclass(kw_only=True)
+class Metrics:
+    """Counts and times of one answer, or the sum of several.
+
+    num_tokens: all emitted tokens, prefill's first included. num_step_tokens: of verify steps.
+    num_steps: verify passes. num_target_forwards: verify passes plus one prefill an answer (in
+    however many pieces). num_accepted: drafted tokens emitted. num_drafted: live drafted nodes.
+    num_draft_rows: rows verified, root and dead ones included. num_cut: steps whose last token was
+    drafted, because a stop cut there. only_chains: every draft was a chain.
+    prefill_s: from the prompt's text to the first verify step. decode_s: from there to the end of
+    the last step. total_s: everything. phase_ms: decode_s by phase; what lies between two steps
+    (decoding text, printing) is counted under host.
+    """
+
+    num_tokens: int = 0
+    num_step_tokens: int = 0
+    num_steps: int = 0
+    num_target_forwards: int = 0
+    num_accepted: int = 0
+    num_drafted: int = 0
+    num_draft_rows: int = 0
+    num_cut: int = 0
+    only_chains: bool = True
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    total_s: float = 0.0
+    phase_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    depths: list[DepthCount] = field(default_factory=list)  # depth 1 first
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens per verify pass; None without any pass."""
+        return _ratio(self.num_step_tokens, self.num_steps)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / drafted tokens, for chains; None for trees, see `depths`, and no draft."""
+        return _ratio(self.num_accepted, self.num_drafted) if self.only_chains else None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Decode only: tokens of verify steps / decode_s."""
+        return _ratio(self.num_step_tokens, self.decode_s)
+
+    @property
+    def tokens_per_s_end_to_end(self) -> float | None:
+        """All tokens / total_s, prefill included."""
+        return _ratio(self.num_tokens, self.total_s)
+
+    def check(self) -> None:
+        """The identity of the counts: emitted = accepted + passes - passes that were cut."""
+        expected = self.num_accepted + self.num_steps - self.num_cut
+        assert self.num_step_tokens == expected, (
+            f"verify steps emitted {self.num_step_tokens} tokens, but {self.num_accepted} accepted "
+            f"+ {self.num_steps} passes - {self.num_cut} cut make {expected}"
+        )
+
+    def add(self, other: Metrics) -> None:
+        """Count another answer in."""
+        for one in fields(self):
+            mine, theirs = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(mine, bool):
+                setattr(self, one.name, mine and theirs)
+            elif isinstance(mine, int | float):
+                setattr(self, one.name, mine + theirs)
+        for phase, spent in other.phase_ms.items():
+            self.phase_ms[phase] = self.phase_ms.get(phase, 0.0) + spent
+        _extend(self.depths, len(other.depths))
+        for total, more in zip(self.depths, other.depths, strict=False):
+            total.drafted += more.drafted
+            total.reached += more.reached
+            total.accepted += more.accepted
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values under the names above; times of phases as `draft_ms` and so on."""
+        counts = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name.startswith("num_")
+        }
+        rates = {
+            "acceptance_length": self.acceptance_length,
+            "acceptance_rate": self.acceptance_rate,
+            "acceptance_by_depth": [_depth_dict(i, one) for i, one in enumerate(self.depths, 1)],
+            "tokens_per_s": self.tokens_per_s,
+            "tokens_per_s_end_to_end": self.tokens_per_s_end_to_end,
+        }
+        times = {name: getattr(self, name) for name in ("prefill_s", "decode_s", "total_s")}
+        return counts | rates | times | {f"{name}_ms": ms for name, ms in self.phase_ms.items()}
+
+
+class Summary:
+    """Metrics over the answers of a run, kept as sums."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.total = Metrics()
+        self.num_prompts = 0  # answered
+        self.num_errors = 0
+        self._device = device
+        self._lengths: list[float] = []
+
+    def add(self, answer: Metrics) -> None:
+        """Count an answer."""
+        self.total.add(answer)
+        self.num_prompts += 1
+        if answer.acceptance_length is not None:
+            self._lengths.append(answer.acceptance_length)
+
+    @property
+    def acceptance_length_mean_over_prompts(self) -> float | None:
+        """Mean of each answer's acceptance_length, answers without a verify pass left out."""
+        return _ratio(sum(self._lengths), len(self._lengths))
+
+    def as_dict(self) -> dict[str, Any]:
+        """What metrics.json holds."""
+        mean = self.acceptance_length_mean_over_prompts
+        return {
+            "num_prompts": self.num_prompts,
+            "num_errors": self.num_errors,
+            **self.total.as_dict(),
+            "acceptance_length_mean_over_prompts": mean,
+            "peak_memory_bytes": peak_memory_bytes(self._device),
+        }
+
+
+@dataclass(frozen=True)
+class _Step:
+    num_rows: int
+    num_accepted: int
+    last_row: int | None  # where the walk stood at its end; None if it was cut before
+
+
+class Meter:
+    """Watches one answer: call `begin`, decode with the meter as observer, then `end`.
+
+    Nothing is read from the device in the loop: a step leaves a copy of its draft's shape (three
+    integers a row) and its clock's stamps, and `end` reads them all at once and lets them go.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._clock = Clock(device)
+        self._metrics = Metrics()
+        self._marks: list[list[tuple[str, object]]] = []
+        self._shapes: list[Tensor] = []
+        self._steps: list[_Step] = []
+
+    @property
+    def num_steps(self) -> int:
+        """Verify passes so far."""
+        return self._metrics.num_steps
+
+    def begin(self) -> None:
+        """The prompt comes in now."""
+        self._clock.start()
+
+    def observe(self, record: StepRecord) -> None:
+        draft, counts = record.draft, self._metrics
+        counts.num_steps += 1
+        counts.num_step_tokens += len(record.tokens)
+        counts.num_accepted += record.num_accepted
+        counts.num_cut += record.was_cut
+        counts.num_draft_rows += draft.num_rows
+        counts.only_chains &= draft.chain
+        self._marks.append(record.marks)  # the engine adds the last mark after this call
+        self._shapes.append(torch.stack([draft.alive.long(), draft.depths, draft.parents]))
+        last = None if record.was_cut else (record.path[-1] if record.path else 0)
+        self._steps.append(_Step(draft.num_rows, record.num_accepted, last))
+
+    def end(self) -> Metrics:
+        """The answer is complete; its metrics."""
+        self._clock.mark("host")
+        counts = self._metrics
+        counts.num_tokens = counts.num_step_tokens + 1
+        counts.num_target_forwards = counts.num_steps + 1
+        self._add_times()
+        self._add_depths()
+        counts.check()
+        self._marks, self._shapes, self._steps = [], [], []
+        return counts
+
+    def _add_times(self) -> None:
+        counts, (begun, ended) = self._metrics, self._clock.marks
+        steps = [mark for marks in self._marks for mark in marks]
+        # A step's start ends the time since the step before, which belongs to the host.
+        steps = [("host", stamp) if phase == "start" else (phase, stamp) for phase, stamp in steps]
+        first = steps[0] if steps else ended
+        counts.phase_ms = self._clock.durations_ms(steps)
+        counts.prefill_s = _seconds(self._clock.durations_ms([begun, first]))
+        counts.decode_s = _seconds(counts.phase_ms)
+        counts.total_s = _seconds(self._clock.durations_ms([begun, ended]))
+
+    def _add_depths(self) -> None:
+        if not self._shapes:
+            return
+        alive, depths, parents = torch.cat(self._shapes, dim=1).tolist()
+        start = 0
+        for step in self._steps:
+            rows = range(start, start + step.num_rows)
+            live = [(depths[row], parents[row]) for row in rows if alive[row] and depths[row] > 0]
+            _count_step(self._metrics.depths, step, live)
+            self._metrics.num_drafted += len(live)
+            start += step.num_rows
+
+
+def _count_step(depths: list[DepthCount], step: _Step, live: Sequence[tuple[int, int]]) -> None:
+    """live: (depth, parent row) of the drafted nodes of one step."""
+    drafted = {depth for depth, _ in live}
+    _extend(depths, max(drafted, default=0))
+    for depth in drafted:
+        depths[depth - 1].drafted += 1
+    for count in depths[: step.num_accepted]:
+        count.reached += 1
+        count.accepted += 1
+    if step.last_row in {parent for _, parent in live}:
+        depths[step.num_accepted].reached += 1  # the walk stopped above a child
+
+
+def peak_memory_bytes(device: torch.device) -> int | None:
+    """The most memory in use so far: of the allocator on a CUDA device, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _seconds(phase_ms: dict[str, float]) -> float:
+    return sum(phase_ms.values()) / 1e3
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below else None
+
+
+def _extend(depths: list[DepthCount], size: int) -> None:
+    depths.extend(DepthCount() for _ in range(size - len(depths)))
+
+
+def _depth_dict(depth: int, count: DepthCount) -> dict[str, Any]:
+    return {
+        "depth": depth,
+        "num_drafted": count.drafted,
+        "num_opportunities": count.reached,
+        "num_accepted": count.accepted,
+        "marginal_rate": count.marginal_rate,
+        "conditional_rate": count.conditional_rate,
+    }

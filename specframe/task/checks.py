@@ -1,0 +1,305 @@
+"""The checks of a certificate. Each runs the combination, and a broken one that it must catch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from specframe.accept.base import AcceptRule
+from specframe.cache.base import CACHES
+from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.generation import Engine
+from specframe.target.toy import Toy
+from specframe.task.broken import Careless, NoResidual, Shifted
+from specframe.task.enumeration import (
+    Law,
+    exact_law,
+    max_error,
+    sampling_of,
+    sequence_law,
+    total_variation,
+)
+from specframe.task.oracle import Divergence, compare, greedy_oracle, plain
+from specframe.types import StepRecord
+
+TOLERANCE = 1e-12  # of a law in float64
+SURE = 1e-6  # p-value below which a chi-square test rejects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What one check found.
+
+    passed: None if it was not run, or if it can only report (half precision). control: the broken
+    component it was tried on; caught: whether it noticed (None: there was no control).
+    """
+
+    name: str
+    passed: bool | None
+    finding: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+    control: str = ""
+    caught: bool | None = None
+    ran: bool = True
+
+
+def not_run(name: str, reason: str) -> Check:
+    """A check that does not apply, and why."""
+    return Check(name=name, passed=None, finding=reason, ran=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """What the checks of text run on: token ids, tokens per answer, gap of a near tie."""
+
+    prompts: Sequence[Sequence[int]]
+    max_new_tokens: int
+    max_gap: float
+
+
+def with_rule(engine: Engine, rule: AcceptRule) -> Engine:
+    """The same engine under another acceptance rule."""
+    return Engine(replace(engine.parts, accept=rule), engine.settings)
+
+
+def with_drafter(engine: Engine, drafter: Drafter) -> Engine:
+    """The same engine with another drafter."""
+    return Engine(replace(engine.parts, drafter=drafter), engine.settings)
+
+
+def greedy_text(engine: Engine, texts: Texts) -> Check:
+    """Text of an engine at temperature 0 against full forwards that use no cache."""
+    return _text_check("greedy text", engine, texts, greedy_oracle(engine, texts.max_new_tokens))
+
+
+def seeded_text(engine: Engine, texts: Texts) -> Check:
+    """Text of an engine at temperature > 0 against drafter=none with the same seed."""
+    return _text_check("same-seed text", engine, texts, plain(engine, texts.max_new_tokens))
+
+
+def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Check:
+    found, drafted, total = [], Counted(), 0
+    for index, prompt in enumerate(texts.prompts):
+        result = engine.generate(
+            prompt, sequence=index, max_new_tokens=texts.max_new_tokens, observers=[drafted]
+        )
+        total += len(result.tokens)
+        found.append(compare(engine, prompt, result.tokens, reference, sequence=index))
+    caught = _text_control(with_rule(engine, Careless()), texts, reference)
+    split = [one for one in found if one is not None]
+    strict = _equality_is_required(engine)
+    passed: bool | None = not split
+    if not strict:
+        passed = False if any(one.gap > texts.max_gap for one in split) else None
+    return Check(
+        name=name,
+        passed=passed,
+        finding=_text_finding(engine, split, len(found), total),
+        numbers={
+            "texts": len(found),
+            "tokens": total,
+            "drafted_rows": drafted.rows,
+            "num_accepted": drafted.accepted,
+            "divergences": [vars(one) for one in split],
+        },
+        control=Careless.title,
+        caught=caught,
+    )
+
+
+def _text_control(broken: Engine, texts: Texts, reference: Any) -> bool:
+    """Whether any text of a broken engine is seen to differ."""
+    for index, prompt in enumerate(texts.prompts):
+        tokens = broken.generate(
+            prompt, sequence=index, max_new_tokens=texts.max_new_tokens
+        ).tokens
+        if compare(broken, prompt, tokens, reference, sequence=index) is not None:
+            return True
+    return False
+
+
+def _equality_is_required(engine: Engine) -> bool:
+    target = engine.parts.target
+    exact = target.dtype == torch.float64
+    return exact or (target.dtype == torch.float32 and target.device.type == "cpu")
+
+
+def _text_finding(engine: Engine, split: list[Divergence], texts: int, total: int) -> str:
+    target = engine.parts.target
+    if not split:
+        same = f"no divergence in {texts} texts, {total} tokens"
+        if _equality_is_required(engine):
+            return same
+        kind = f"{str(target.dtype).removeprefix('torch.')} on {target.device.type}"
+        return f"{same}; {kind} promises no equality, so this is a report"
+    first = split[0]
+    return (
+        f"{len(split)} of {texts} texts diverge, the first at its token {first.place}: "
+        f"{first.got} instead of {first.wanted}, logit gap {first.gap:.3g}"
+    )
+
+
+class Counted:
+    """Counts drafted rows and accepted tokens, so that a report shows what was at stake."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.accepted = 0
+
+    def observe(self, record: StepRecord) -> None:
+        """Add one step."""
+        self.rows += record.draft.num_rows - 1
+        self.accepted += record.num_accepted
+
+
+def enumerated_law(engine: Engine, prompt: Sequence[int], *, length: int, max_branches: int) -> Check:
+    """Every branch of the decode on a toy target against the exact law, in float64."""
+    exact = _exact(engine, prompt, length)
+    law, count = sequence_law(engine, prompt, length=length, max_branches=max_branches)
+    error = max_error(law, exact)
+    control, broken_error = "", 0.0
+    for rule in _controls(engine):
+        broken, _ = sequence_law(
+            with_rule(engine, rule), prompt, length=length, max_branches=max_branches
+        )
+        control, broken_error = rule.title, max_error(broken, exact)
+        if broken_error >= TOLERANCE:
+            break
+    distance = total_variation(law, exact)
+    return Check(
+        name="law by enumeration",
+        passed=error < TOLERANCE,
+        finding=(
+            f"largest error {error:.1e} over all sequences of {length} tokens, {count} branches, "
+            f"total variation {distance:.1e}"
+        ),
+        numbers={
+            "max_error": error,
+            "total_variation": distance,
+            "branches": count,
+            "length": length,
+            "control_error": broken_error,
+        },
+        control=control,
+        caught=broken_error >= TOLERANCE,
+    )
+
+
+def sampled_law(engine: Engine, prompt: Sequence[int], *, length: int, draws: int) -> Check:
+    """A chi-square test of sampled sequences on a toy target, with the engine's own streams."""
+    exact = _exact(engine, prompt, length)
+    p_value = _p_value(engine, prompt, exact, draws)
+    control, broken = "", 1.0
+    for rule in _controls(engine):
+        control, broken = rule.title, _p_value(with_rule(engine, rule), prompt, exact, draws)
+        if broken < SURE:
+            break
+    return Check(
+        name="law by sampling",
+        passed=p_value >= SURE,
+        finding=(
+            f"chi-square p = {p_value:.2g} over {draws} sequences of {length} tokens "
+            f"(the broken rule gets p = {broken:.1g})"
+        ),
+        numbers={"p_value": p_value, "draws": draws, "length": length, "control_p_value": broken},
+        control=control,
+        caught=broken < SURE,
+    )
+
+
+def _controls(engine: Engine) -> list[Careless | NoResidual]:
+    """Broken rules, the subtlest first; it may be right by chance where laws are one-hot."""
+    drawn = engine.parts.how in ("iid", "wor")
+    return [NoResidual(), Careless()] if drawn else [Careless()]
+
+
+def _exact(engine: Engine, prompt: Sequence[int], length: int) -> Law:
+    toy = engine.parts.target
+    assert isinstance(toy, Toy), "laws are checked on target=toy"
+    return exact_law(toy, sampling_of(engine, len(prompt)), prompt, length=length)
+
+
+def _p_value(engine: Engine, prompt: Sequence[int], exact: Law, draws: int) -> float:
+    length = len(next(iter(exact)))
+    counts = Counter(
+        tuple(engine.generate(prompt, sequence=draw, max_new_tokens=length).tokens)
+        for draw in range(draws)
+    )
+    return chi_square(counts, exact)
+
+
+def chi_square(counts: Counter[tuple[int, ...]], law: Law) -> float:
+    """p-value of counts under a law; sequences expected less than 5 times share a cell."""
+    from scipy.stats import chisquare
+
+    if any(tokens not in law for tokens in counts):
+        return 0.0
+    draws = counts.total()
+    large = [tokens for tokens in law if law[tokens] * draws >= 5]
+    observed = [counts[tokens] for tokens in large]
+    expected = [law[tokens] * draws for tokens in large]
+    rest = draws - sum(expected)
+    if rest >= 5 or not large:
+        observed.append(draws - sum(observed))
+        expected.append(rest)
+    else:
+        observed[-1] += draws - sum(observed)
+        expected[-1] += rest
+    return float(chisquare(observed, expected).pvalue) if len(observed) > 1 else 1.0
+
+
+def perfect_drafter(engine: Engine, prompt: Sequence[int], *, max_new_tokens: int) -> Check:
+    """A draft model that is the target itself must be accepted down to a leaf at every step."""
+    short = _refusals(with_drafter(engine, perfect_lm(engine)), prompt, max_new_tokens)
+    shifted = Shifted(inner=perfect_lm(engine))
+    broken = _refusals(with_drafter(engine, shifted), prompt, max_new_tokens)
+    temperature = engine.settings.sampling.temperature
+    return Check(
+        name=f"perfect drafter, T = {temperature:g}",
+        passed=short.refused == 0,
+        finding=(
+            f"{short.steps - short.refused} of {short.steps} drafts accepted in full, "
+            f"{short.accepted} drafted tokens emitted"
+        ),
+        numbers={**vars(short), "control_refused": broken.refused},
+        control=Shifted.title,
+        caught=broken.refused > 0,
+    )
+
+
+def perfect_lm(engine: Engine) -> Drafter:
+    """drafter=lm whose model is the target itself."""
+    build: Any = DRAFTERS.get("lm")
+    return build(
+        model=engine.parts.target,
+        target=engine.parts.target,
+        new_cache=CACHES.get("dynamic"),
+        trust_vocabulary=True,
+    )
+
+
+class Refusals:
+    """Steps whose walk ended above a leaf of the draft."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.refused = 0
+        self.accepted = 0
+
+    def observe(self, record: StepRecord) -> None:
+        """Look at one step."""
+        draft, last = record.draft, record.path[-1] if record.path else 0
+        inner = ((draft.parents == last) & draft.alive).any()
+        self.steps += 1
+        self.accepted += record.num_accepted
+        self.refused += int(bool(inner) and not record.was_cut)
+
+
+def _refusals(engine: Engine, prompt: Sequence[int], max_new_tokens: int) -> Refusals:
+    watcher = Refusals()
+    engine.generate(prompt, max_new_tokens=max_new_tokens, observers=[watcher])
+    return watcher

@@ -1,0 +1,235 @@
+"""Answers prompts: streamed to the terminal, kept in files as they are finished."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from specframe.data.prompts import PromptRecord, first_prompt, read_prompts
+from specframe.generation import Engine, Event, Generation, Prompt
+from specframe.manifest import recorded, write_json
+from specframe.metrics import Meter, Metrics, Summary
+from specframe.task.base import TASKS, Job, Task
+from specframe.task.terminal import Colour, Display, one_line
+
+ERROR = "error"  # finish reason of a prompt that could not be answered
+
+
+@TASKS.register("generate")
+class Generate(Task):
+    """Generates one answer a prompt, in order, and prints the numbers of the run.
+
+    Files in the run's folder, written as it goes: generations.jsonl (one object a prompt with
+    prompt, text, tokens, finish_reason, num_prompt_tokens, metrics; id and category where given),
+    metrics.json and manifest.json. A conversation of several turns is answered turn by turn on top
+    of the model's own answers and leaves one object a turn, with `turn` from 0.
+    A prompt that cannot be started (too long, empty) is recorded with finish_reason "error" and
+    the others go on; the exit code is then 1. Ctrl-C keeps what was finished.
+    stream: print answers as they come (false: only how far the run is). show_rejected: also the
+    drafted token that each corrected one replaced; costs one host read a step; auto: with colour.
+    """
+
+    def __init__(
+        self, *, stream: bool, colour: Colour, show_rejected: bool | Literal["auto"]
+    ) -> None:
+        self.stream = stream
+        self.colour = colour
+        self.show_rejected = show_rejected
+
+    def run(self, job: Job) -> int:
+        records = _records(job)
+        display = Display(colour=self.colour)
+        job.output_dir.mkdir(parents=True, exist_ok=True)
+        with (
+            recorded(job.output_dir, engine=job.engine, config=job.config),
+            Results(job) as results,
+        ):
+            try:
+                self._answer_all(job.engine, records, display, results)
+            finally:
+                display.end_line()
+                if results.reasons:
+                    display.table(results.summary, results.reasons)
+                    display.note(f"written to {_relative(job.output_dir)}")
+        return int(results.summary.num_errors > 0)
+
+    def _answer_all(
+        self, engine: Engine, records: Sequence[PromptRecord], display: Display, results: Results
+    ) -> None:
+        if self.stream:
+            display.legend()
+        for number, record in enumerate(records, start=1):
+            if len(records) > 1:
+                left = _time_left(results.summary, number - 1, len(records))
+                named = record.category or ("" if record.id is None else str(record.id))
+                parts = [f"{number}/{len(records)}", named, left]
+                display.heading("  ".join(part for part in parts if part))
+            history: list[str] = []
+            for turn in range(len(record.turns)):
+                entry = _Entry(record=record, turn=turn, number=number)
+                if not self._answer(engine, entry, history, display, results):
+                    break  # the next turn has nothing to answer
+                if len(records) > 1 or len(record.turns) > 1:
+                    display.note(one_line(results.last, results.reasons[-1]))
+                    display.note("")
+
+    def _answer(
+        self,
+        engine: Engine,
+        entry: _Entry,
+        history: list[str],
+        display: Display,
+        results: Results,
+    ) -> bool:
+        """One answer; False if it could not be started. `history` grows by turn and answer."""
+        if self.stream:
+            display.prompt(entry.text)
+        meter = Meter(engine.parts.target.device)
+        try:
+            made = self._decode(engine, _prompt(engine, [*history, entry.text]), meter, display)
+        except ValueError as error:
+            if meter.num_steps:
+                raise  # not the prompt's fault
+            _complain(f"prompt {entry.number}: {error}")
+            results.add_error(entry, str(error))
+            return False
+        results.add(entry, made, meter.end())
+        history += [entry.text, made.text]
+        return True
+
+    def _decode(
+        self, engine: Engine, prompt: Prompt, meter: Meter, display: Display
+    ) -> Generation:
+        meter.begin()
+        if not self.stream:
+            return engine.generate(prompt, observers=[meter])
+        rejected = display.coloured if self.show_rejected == "auto" else self.show_rejected
+        events = _Kept(engine.stream(prompt, observers=[meter], show_rejected=rejected))
+        display.answer(iter(events))
+        assert events.result is not None
+        return events.result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """One turn of one record; number counts records from 1."""
+
+    record: PromptRecord
+    turn: int
+    number: int
+
+    @property
+    def text(self) -> str:
+        return self.record.turns[self.turn]
+
+    def as_dict(self) -> dict[str, Any]:
+        found = {"id": self.record.id, "category": self.record.category}
+        named = {key: value for key, value in found.items() if value is not None}
+        return named | ({"turn": self.turn} if len(self.record.turns) > 1 else {})
+
+
+@dataclass
+class _Kept:
+    """A stream whose returned result is kept."""
+
+    events: Iterator[Event]
+    result: Generation | None = field(default=None)
+
+    def __iter__(self) -> Iterator[Event]:
+        self.result = yield from self.events  # type: ignore[func-returns-value]
+
+
+class Results:
+    """generations.jsonl line by line and metrics.json anew after each, in a run's folder."""
+
+    def __init__(self, job: Job) -> None:
+        self.summary = Summary(job.engine.parts.target.device)
+        self.reasons: list[str] = []  # finish reasons, one an answer
+        self.last = Metrics()  # of the latest answer
+        self._folder = job.output_dir
+
+    def __enter__(self) -> Results:
+        path = self._folder / "generations.jsonl"
+        # A lone surrogate of a command line becomes its own JSON escape.
+        self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
+        self._write_metrics()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+        self._write_metrics()
+
+    def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
+        """Keep a finished answer."""
+        assert metrics.num_tokens == len(made.tokens)
+        self.summary.add(metrics)
+        self.reasons.append(made.finish_reason)
+        self.last = metrics
+        self._write_line(
+            {
+                "prompt": entry.text,
+                "text": made.text,
+                "tokens": made.tokens,
+                "finish_reason": made.finish_reason,
+                "num_prompt_tokens": len(made.prompt_tokens),
+                **entry.as_dict(),
+                "metrics": metrics.as_dict(),
+            }
+        )
+
+    def add_error(self, entry: _Entry, reason: str) -> None:
+        """Keep that a prompt could not be answered."""
+        self.summary.num_errors += 1
+        self.reasons.append(ERROR)
+        line = {"prompt": entry.text, "text": "", "tokens": [], "finish_reason": ERROR}
+        self._write_line(line | {"error": reason, **entry.as_dict()})
+
+    def _write_line(self, value: dict[str, Any]) -> None:
+        self._file.write(json.dumps(value, ensure_ascii=False) + "\n")
+        self._file.flush()
+        self._write_metrics()
+
+    def _write_metrics(self) -> None:
+        write_json(self._folder / "metrics.json", self.summary.as_dict())
+
+
+def _records(job: Job) -> list[PromptRecord]:
+    if job.prompt is not None:
+        return [PromptRecord(turns=(job.prompt,))]
+    return [first_prompt()] if job.prompts is None else read_prompts(job.prompts)
+
+
+def _prompt(engine: Engine, turns: Sequence[str]) -> Prompt:
+    """What the engine is asked: one text, or a conversation of user and assistant in turns."""
+    if len(turns) == 1:
+        return turns[0]
+    tokenizer = engine.parts.target.tokenizer
+    if engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
+        return "\n\n".join(turns)
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
+
+
+def _time_left(summary: Summary, done: int, count: int) -> str:
+    """How long the rest will take at the pace so far; "" while nothing is known."""
+    if not done or not summary.num_prompts:
+        return ""
+    seconds = summary.total.total_s / done * (count - done)
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"about {seconds / size:.0f} {unit} left"
+    return f"about {seconds:.0f} s left"
+
+
+def _relative(folder: Path) -> str:
+    """The folder as seen from here, where that is shorter."""
+    here = Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"specframe: {' '.join(text.split())}\n")
