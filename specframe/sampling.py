@@ -47,7 +47,8 @@ def load_object(path: str, *, where: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-    """What a user may ask for; names as in transformers' GenerationConfig."""
+        text = f"{where}={path}: cannot import it ({error}); give module:name"
+        raise ConfigError(text) from error
 
 
 class Sampling:
