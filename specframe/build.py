@@ -30,7 +30,7 @@ from specframe.errors import ConfigError, IncompatibleComponents, MissingResourc
 from specframe.generation import Engine, Settings
 from specframe.registry import Registry
 from specframe.runtime.base import RUNTIMES, Runtime
-from specframe.sampling import GREEDY_BELOW, SamplingConfig
+from specframe.sampling import GREEDY_BELOW, SamplingConfig, load_object
 from specframe.stopping import StopConfig
 from specframe.target.base import TARGETS, Target
 from specframe.task.base import TASKS, Job
@@ -47,6 +47,7 @@ AXES: dict[str, Registry[Any]] = {
     "task": TASKS,
 }
 _KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
+_INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 _loaded: dict[str, Target] = {}
 
 
@@ -86,21 +87,19 @@ class Plan:
 
     def load(self) -> Engine:
         """Load what the plan names. Raises ConfigError or IncompatibleComponents."""
-        runtime: Runtime = self._make("runtime")
+        # What needs no weights comes first, so that its mistakes are told at once.
+        light = {axis: self._make(axis) for axis in ("runtime", "accept", "cache")}
+        light["tree"] = self._make("tree", proposal=self.how)
+        alone = not any(_is_model(hint) for hint in self.bound["drafter"].hints.values())
+        drafter: Drafter | None = self._make("drafter") if alone else None
+        runtime: Runtime = light["runtime"]
         target = self._target("target", self.bound["target"], runtime)
-        injected: dict[str, Any] = {"runtime": runtime, "target": target}
-        drafter = self._make("drafter", **self._for_drafter(injected))
-        parts = Parts(
-            target=target,
-            drafter=drafter,
-            tree=self._make("tree", proposal=self.how),
-            accept=self._make("accept"),
-            cache=self._make("cache"),
-            runtime=runtime,
-            how=self.how,
-        )
+        if drafter is None:
+            injected = {"runtime": runtime, "target": target}
+            drafter = self._make("drafter", **self._for_drafter(injected))
         _check_taps(drafter, target)
         with _user_errors():
+            parts = Parts(target=target, drafter=drafter, how=self.how, **light)
             return Engine(parts, self.settings)
 
     def _make(self, axis: str, **supplied: Any) -> Any:
@@ -147,10 +146,17 @@ class Plan:
         return self._target("drafter.model", bound, injected["runtime"])
 
     def _inner(self, words: dict[str, Any] | None) -> InnerLoop:
-        """The loop of another composition: `{axis: word, key: value}` over the same command."""
-        overrides = [f"{key}={value}" for key, value in (words or {}).items()]
-        overrides += [f"seed={self.top['seed'] + 1}", f"device={self.device}"]
-        return load(overrides).decoding(max_new_tokens=1_000_000)
+        """The loop of another composition, `{axis: word, key: value}`, on the same device.
+
+        It samples as the run does, with noise of its own, and never ends a text by itself.
+        """
+        given = {"seed": self.top["seed"] + 1, "device": self.device, "stop.eos": "[]"}
+        given |= words or {}
+        config = compose([f"{key}={value}" for key, value in given.items()])
+        if not any(key.startswith("sampling.") for key in given):
+            config.sampling = self.config["sampling"]
+        room = self.settings.max_new_tokens + _INNER_ROOM
+        return plan(config).load().decoding(max_new_tokens=room)
 
     def _target(self, where: str, bound: Bound, runtime: Runtime) -> Target:
         values = {**bound.values}
@@ -197,6 +203,10 @@ def plan(config: DictConfig) -> Plan:
         raise ConfigError("prompt and prompts are both given; keep one")
     if top["prompts"] is not None:
         read_prompts(Path(top["prompts"]))
+    for path in sampling.processors or []:
+        load_object(path, where="sampling.processors")
+    for path in stop.criteria or []:
+        load_object(path, where="stop.criteria")
     classes = Classes(
         **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
         words={axis: bound[axis].word for axis in AXES},
@@ -234,7 +244,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
     def rebuild(more: Sequence[str]) -> Engine:
-        return load([*overrides, *more])
+        return load(_replaced(overrides, more))
 
     job = Job(
         engine=made.load(),
@@ -249,6 +259,17 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         raise SystemExit(code)
 
 
+def _replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
+    """`more` on top of `overrides`: a new word of an axis takes the old word's values with it."""
+    new = {override.partition("=")[0].lstrip("+") for override in more}
+    kept = []
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+")
+        if key not in new and key.partition(".")[0] not in new:
+            kept.append(override)
+    return [*kept, *more]
+
+
 def _bind_axis(axis: str, values: dict[str, Any], word: str | None = None) -> Bound:
     cls = AXES[axis].get(values["name"])
     hints = typing.get_type_hints(cls.__init__)
@@ -258,9 +279,13 @@ def _bind_axis(axis: str, values: dict[str, Any], word: str | None = None) -> Bo
     return Bound(word=word or values["name"], cls=cls, values=bound, hints=hints)
 
 
+def _is_model(hint: Any) -> bool:
+    """Whether a constructor's parameter of this type has to wait for loaded weights."""
+    return any(hint == one for one in (Target, InnerLoop, Runtime, Callable[[], CacheManager]))
+
+
 def _is_supplied(hint: Any) -> bool:
-    known = (Target, InnerLoop, torch.device, Runtime, Callable[[], CacheManager])
-    return any(hint == one for one in known)
+    return _is_model(hint) or hint == torch.device
 
 
 def _check_taps(drafter: Drafter, target: Target) -> None:

@@ -60,6 +60,8 @@ def _rule(classes: Classes, how: How) -> str | None:
 
 
 def _draws(classes: Classes, how: How) -> str | None:
+    if classes.drafter.draws_itself:
+        return _own_draws(classes)
     if how not in classes.accept.reads:
         return (
             f"tree.proposal={how}: {classes.word('accept')} cannot judge such draws; use one of "
@@ -80,11 +82,32 @@ def _draws(classes: Classes, how: How) -> str | None:
     return None
 
 
+def _own_draws(classes: Classes) -> str | None:
+    """A drafter that hands over drawn tokens: they are i.i.d. records in any tree."""
+    if "iid" not in classes.accept.reads:
+        return (
+            f"{classes.word('accept')} cannot judge the tokens that {classes.word('drafter')} has "
+            "drawn by itself; use accept=match or accept=rejection"
+        )
+    if not classes.tree.decides_before_draw and not classes.accept.any_draft:
+        return (
+            f"{classes.word('tree')} re-ranks the tokens that {classes.word('drafter')} has drawn "
+            f"by itself, which biases {classes.word('accept')}; use tree=chain or accept=match"
+        )
+    return None
+
+
 def _tree(classes: Classes, how: How) -> str | None:
     if classes.tree.needs_native and not classes.drafter.has_native:
         return (
             f"{classes.word('tree')} takes whole branches and {classes.word('drafter')} has none; "
             "use tree=chain or tree=dynamic"
+        )
+    forks = classes.target.could_give.tree_masks and classes.cache.supports_trees
+    if not forks and not classes.tree.chain_only:
+        return (
+            f"{classes.word('target')} with {classes.word('cache')} cannot score a tree in one "
+            f"pass, which {classes.word('tree')} needs; use tree=chain"
         )
     if classes.target.could_give.rollback == "none" or classes.cache.rollback == "none":
         return (

@@ -151,7 +151,10 @@ class Decoding:
         parts.tree.grow(builder, parts.drafter, budget)
         rows = builder.num_rows
         draft = builder.build(pad_to=parts.runtime.bucket(rows, budget.rows))
-        return self._with_slots(parts.drafter.aux(draft, budget))
+        capacity, length = parts.cache.capacity, parts.cache.length
+        if capacity is None or capacity - length > parts.drafter.needs.aux_rows:
+            draft = parts.drafter.aux(draft, budget)  # left out where the cache ends
+        return self._with_slots(draft)
 
     def _builder(self, how: How) -> TreeBuilder:
         context = self.context

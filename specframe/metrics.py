@@ -119,9 +119,7 @@ class Metrics:
     def as_dict(self) -> dict[str, Any]:
         """Plain values under the names above; times of phases as `draft_ms` and so on."""
         counts = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name.startswith("num_")
+            one.name: getattr(self, one.name) for one in fields(self) if one.name.startswith("num_")
         }
         rates = {
             "acceptance_length": self.acceptance_length,

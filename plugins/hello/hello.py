@@ -14,6 +14,7 @@ class Hello(Retrieval):
     """Proposes the `length` tokens that followed the latest earlier occurrence of the last `span`.
 
     Lossless under every lossless rule. Needs nothing of the target. Target forwards per step: 1.
+    Source: drafter=ngram with a single match; yours names its paper here.
     """
 
     def __init__(

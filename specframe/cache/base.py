@@ -62,8 +62,9 @@ class CacheManager(ABC):
 
     def reserve(self, rows: int) -> Tensor:
         """[rows] int64 fresh slots. Raises ValueError past the capacity, before any write."""
-        start, self.extent = self.extent, self.extent + rows
-        room = self._room_for(self.extent)
+        start, stop = self.extent, self.extent + rows
+        room = self._room_for(stop)
+        self.extent = stop
         if room > self.positions.shape[0]:
             grown = torch.arange(room, device=self.positions.device)
             grown[: self.positions.shape[0]] = self.positions

@@ -28,12 +28,14 @@ class Drafter(ABC):
     """Proposes what might come next. Only `expand` has no default.
 
     gives_laws: its proposals are logits, which can be drawn from (else they are only placed).
+    draws_itself: its proposals come with `law` and `drawn`, whatever tree.proposal says.
     has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
     max_positions: longest context it can draft for, None for no limit.
     """
 
     needs: Needs = Needs()
     gives_laws: ClassVar[bool] = False
+    draws_itself: ClassVar[bool] = False
     has_native: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
     max_positions: int | None = None
@@ -110,12 +112,15 @@ class Retrieval(Drafter):
         ]
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
-        found = sorted(self.continuations(), key=lambda one: -one.weight)
-        return [one.tokens[: budget.depth] for one in found]
+        return [one.tokens[: budget.depth] for one in self._ranked()]
+
+    def _ranked(self) -> list[Continuation]:
+        """Heaviest first, so that a full trie lacks the lightest; ties stay in order."""
+        return sorted(self.continuations(), key=lambda one: -one.weight)
 
     def _look_up(self, device: torch.device) -> None:
         trie = Trie(max_nodes=self.max_trie_nodes)
-        for one in self.continuations():
+        for one in self._ranked():
             trie.add(one.tokens, one.weight)
         self._tables = TrieTables.of(trie, device) if trie.num_nodes else None
         self._level = None

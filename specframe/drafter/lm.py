@@ -73,7 +73,9 @@ class LM(Drafter):
         self._cache.truncate(min(self._cache.length, length - 1))
 
     def _catch_up(self, frontier: Frontier) -> Tensor:
-        pending = self._context.tokens[self._cache.length :]
+        last = self.model.vocab_size - 1
+        # Ids that a smaller table lacks are read as its last one, as in `_feed`.
+        pending = [min(token, last) for token in self._context.tokens[self._cache.length :]]
         out = self.model.prefill(pending, self._cache)
         root = torch.empty((1, 0), dtype=torch.long, device=self.model.device)
         self._levels = [_Level(nodes=frontier.nodes, path_slots=root)]

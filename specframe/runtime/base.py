@@ -13,7 +13,8 @@ class Runtime(ABC):
     """Launches functions of tensors. `buckets` are the row counts that a pass may have."""
 
     def __init__(self, *, buckets: list[int] | None) -> None:
-        if buckets is not None and (sorted(set(buckets)) != buckets or buckets[0] < 1):
+        growing = buckets is None or sorted(set(buckets)) == buckets
+        if not growing or buckets == [] or (buckets and buckets[0] < 1):
             raise ValueError(
                 f"runtime.buckets={buckets} must be increasing row counts, such as [1, 4, 16, 64]"
             )

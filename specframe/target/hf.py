@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -171,6 +172,7 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
 
     # Our own progress is shown where a model is made; loading it takes a second or two.
     transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     folder = str(local_folder(path))
     if Path(folder).suffix == ".gguf" and Path(folder).is_file():
         options = {**options, "gguf_file": Path(folder).name}

@@ -60,7 +60,7 @@ class NoResidual(Rejection):
 
 
 class Shifted(Drafter):
-    """Another drafter, whose logits belong to the token before: wrong, but a drafter all the same."""
+    """Another drafter with the logits of every token given to the next one."""
 
     title: ClassVar[str] = "a drafter that is off by one"
     gives_laws: ClassVar[bool] = True

@@ -36,6 +36,7 @@ class Check:
 
     passed: None if it was not run, or if it can only report (half precision). control: the broken
     component it was tried on; caught: whether it noticed (None: there was no control).
+    applies: false where nothing is promised that could be checked.
     """
 
     name: str
@@ -45,11 +46,12 @@ class Check:
     control: str = ""
     caught: bool | None = None
     ran: bool = True
+    applies: bool = True
 
 
-def not_run(name: str, reason: str) -> Check:
-    """A check that does not apply, and why."""
-    return Check(name=name, passed=None, finding=reason, ran=False)
+def not_run(name: str, reason: str, *, applies: bool = False) -> Check:
+    """A check that does not apply, or that could not be run, and why."""
+    return Check(name=name, passed=None, finding=reason, ran=False, applies=applies)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Chec
     return Check(
         name=name,
         passed=passed,
-        finding=_text_finding(engine, split, len(found), total),
+        finding=_text_finding(engine, split, len(found), total) + drafted.words(),
         numbers={
             "texts": len(found),
             "tokens": total,
@@ -150,13 +152,19 @@ class Counted:
         self.rows = 0
         self.accepted = 0
 
+    def words(self) -> str:
+        """What was at stake, to end a sentence."""
+        return f"; {self.rows} rows drafted, {self.accepted} tokens of them emitted"
+
     def observe(self, record: StepRecord) -> None:
         """Add one step."""
         self.rows += record.draft.num_rows - 1
         self.accepted += record.num_accepted
 
 
-def enumerated_law(engine: Engine, prompt: Sequence[int], *, length: int, max_branches: int) -> Check:
+def enumerated_law(
+    engine: Engine, prompt: Sequence[int], *, length: int, max_branches: int
+) -> Check:
     """Every branch of the decode on a toy target against the exact law, in float64."""
     exact = _exact(engine, prompt, length)
     law, count = sequence_law(engine, prompt, length=length, max_branches=max_branches)

@@ -66,7 +66,9 @@ class Enumerator(Streams):
     ) -> Tensor:
         return self._rows(probs, where)
 
-    def coin(self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor) -> Tensor:
+    def coin(
+        self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor
+    ) -> Tensor:
         passes = probability.double().expand(where.shape).reshape(-1)
         tosses = self._rows(torch.stack([1 - passes, passes], dim=1), where.reshape(-1))
         return tosses.view(where.shape).bool()

@@ -75,7 +75,6 @@ class Generate(Task):
                     break  # the next turn has nothing to answer
                 if len(records) > 1 or len(record.turns) > 1:
                     display.note(one_line(results.last, results.reasons[-1]))
-                    display.note("")
 
     def _answer(
         self,
@@ -87,6 +86,8 @@ class Generate(Task):
     ) -> bool:
         """One answer; False if it could not be started. `history` grows by turn and answer."""
         if self.stream:
+            if entry.turn:
+                display.paragraph()
             display.prompt(entry.text)
         meter = Meter(engine.parts.target.device)
         try:
@@ -101,9 +102,7 @@ class Generate(Task):
         history += [entry.text, made.text]
         return True
 
-    def _decode(
-        self, engine: Engine, prompt: Prompt, meter: Meter, display: Display
-    ) -> Generation:
+    def _decode(self, engine: Engine, prompt: Prompt, meter: Meter, display: Display) -> Generation:
         meter.begin()
         if not self.stream:
             return engine.generate(prompt, observers=[meter])

@@ -101,7 +101,12 @@ def _remembered(answer: Reference) -> Reference:
 
 
 def compare(
-    engine: Engine, prompt: Sequence[int], tokens: Sequence[int], reference: Reference, *, sequence: int
+    engine: Engine,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    reference: Reference,
+    *,
+    sequence: int,
 ) -> Divergence | None:
     """Where an answer leaves the reference, None if it never does.
 

@@ -5,12 +5,12 @@ Without colour (piped, NO_COLOR, a dumb terminal) nothing but plain text and lin
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Literal, TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
@@ -19,7 +19,6 @@ from rich.text import Text
 
 from specframe.generation import Event, Kind
 from specframe.metrics import Metrics, Summary
-from specframe.trace import PHASES
 
 Colour = Literal["auto", "always", "never"]
 STYLES: dict[Kind, Style] = {
@@ -70,7 +69,7 @@ class Display:
             highlight=False,
             emoji=False,
         )
-        self._at_line_start = True
+        self._tail = "\n\n"  # the last two characters; the start counts as a blank line
 
     def legend(self) -> None:
         """What the colours mean; nothing without colour."""
@@ -80,7 +79,7 @@ class Display:
 
     def heading(self, text: str) -> None:
         """A line above an answer."""
-        self.end_line()
+        self.paragraph()
         self._write(self._styled(plain(text), Style(bold=True)) + "\n")
 
     def prompt(self, text: str) -> None:
@@ -92,13 +91,13 @@ class Display:
 
     def answer(self, events: Iterator[Event]) -> None:
         """Show events as they come; every step's text is out before the next step is made."""
-        pieces: list[str] = []
+        step: list[Event] = []
         for event in events:
-            pieces.append(self._piece(event))
+            step.append(event)
             if event.kind in _LAST_OF_STEP:
-                self._write("".join(pieces))
-                pieces.clear()
-        self._write("".join(pieces))
+                self._write(self._joined(step))
+                step.clear()
+        self._write(self._joined(step))
         self.end_line()
 
     def note(self, text: str) -> None:
@@ -108,24 +107,38 @@ class Display:
 
     def end_line(self) -> None:
         """Go to the start of a line, unless there already."""
-        if not self._at_line_start:
+        if not self._tail.endswith("\n"):
+            self._write("\n")
+
+    def paragraph(self) -> None:
+        """Leave a blank line, unless there is one already."""
+        self.end_line()
+        if self._tail != "\n\n":
             self._write("\n")
 
     def table(self, summary: Summary, reasons: Sequence[str]) -> None:
         """The numbers of the run; reasons: why each answer ended."""
-        table = Table(box=SIMPLE_HEAD, show_header=False, pad_edge=False, padding=(0, 1))
-        table.add_column(style="bold")
-        table.add_column(justify="right")
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
         table.add_column(style="dim")
         for name, value, note in _rows(summary, reasons):
             table.add_row(name, value, Text(note))
-        self._console.print(table)
+        with self._console.capture() as drawn:
+            self._console.print(table)
+        lines = [line.rstrip() for line in drawn.get().splitlines()]
+        self.paragraph()
+        self._write("\n".join(lines) + "\n\n")
 
-    def _piece(self, event: Event) -> str:
-        text = plain(event.text)
-        if event.kind == "rejected":
-            text = text.replace("\n", "\u21b5").replace("\t", " ") if self.coloured else ""
-        return self._styled(text, STYLES[event.kind])
+    def _joined(self, step: Sequence[Event]) -> str:
+        """The events of one step; neighbours of one kind share their colour codes."""
+        pieces = []
+        for kind, group in itertools.groupby(step, key=lambda event: event.kind):
+            text = plain("".join(event.text for event in group))
+            if kind == "rejected":
+                text = text.replace("\n", "\u21b5").replace("\t", " ") if self.coloured else ""
+            pieces.append(self._styled(text, STYLES[kind]))
+        return "".join(pieces)
 
     def _styled(self, text: str, style: Style) -> str:
         if not self.coloured or not text or not style:
@@ -137,7 +150,7 @@ class Display:
     def _write(self, text: str) -> None:
         if not text:
             return
-        self._at_line_start = text.endswith("\n")
+        self._tail = (self._tail + text)[-2:]
         self._out.write(text.encode(self._encoding, "replace").decode(self._encoding))
         self._out.flush()
 
@@ -175,23 +188,21 @@ def _rows(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, str, 
     yield "num_accepted", str(total.num_accepted), _drafted(total)
     speed = f"decoding; {_number(total.tokens_per_s_end_to_end, 1)} with prefill"
     yield "tokens/s", _number(total.tokens_per_s, 1), speed
-    if total.num_steps:
-        ms = 1e3 * total.decode_s / total.num_steps
-        yield "ms/step", _number(ms, 1), ", ".join(_shares(total))
+    if total.decode_s:
+        yield "ms/step", _number(1e3 * total.decode_s / total.num_steps, 1), _shares(total)
 
 
 def _drafted(total: Metrics) -> str:
     if not total.num_drafted:
         return "nothing was drafted"
     rate = total.acceptance_rate
-    text = f"of {total.num_drafted} drafted tokens, bonus excluded"
+    text = f"of {total.num_drafted} drafted, bonus excluded"
     return text if rate is None else f"{text}; acceptance_rate {_number(rate)}"
 
 
-def _shares(total: Metrics) -> Iterator[str]:
-    for phase in PHASES:
-        share = total.phase_ms[phase] / (1e3 * total.decode_s) if total.decode_s else 0.0
-        yield f"{phase} {100 * share:.1f} %"
+def _shares(total: Metrics) -> str:
+    shares = {name: 0.1 * ms / total.decode_s for name, ms in total.phase_ms.items()}
+    return ", ".join(f"{name} {share:.0f}%" for name, share in shares.items())
 
 
 def _number(value: float | None, digits: int = 2) -> str:

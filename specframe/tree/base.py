@@ -32,11 +32,12 @@ class TreePolicy(ABC):
     depth: longest drafted path; max_nodes: rows of the verify pass, root included; proposal: how
     nodes are made from logits (`auto` is resolved before the policy is built).
     decides_before_draw: whether a node's existence never depends on a drawn value.
-    needs_native: it takes the drafter's own branches.
+    needs_native: it takes the drafter's own branches. chain_only: no node has two children.
     """
 
     decides_before_draw: ClassVar[bool] = True
     needs_native: ClassVar[bool] = False
+    chain_only: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
 
     def __init__(self, *, depth: int, max_nodes: int, proposal: ProposalKind) -> None:

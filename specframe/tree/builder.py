@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specframe.sampling import Sampling
 from specframe.streams import Streams
+from specframe.tree.drawing import Drawing, meet
 from specframe.types import Draft, DrawCall, Frontier, How, Proposal
 
 
@@ -24,9 +25,7 @@ class TreeBuilder:
         self, *, context: Tensor, sampling: Sampling, rng: Streams, step: int, how: How
     ) -> None:
         self._context = context
-        self._sampling = sampling
-        self._rng = rng
-        self._step = step
+        self._drawing = Drawing(context=context, sampling=sampling, rng=rng, step=step)
         self._how = how
         self._levels: list[Frontier] = []
         self._calls: list[DrawCall] = []
@@ -70,13 +69,10 @@ class TreeBuilder:
         k = min(k, proposal.width)
         how = how or self._how
         if proposal.candidates is not None:
-            scores = proposal.scores
-            return self.place(
-                frontier, proposal.candidates[:, :k], None if scores is None else scores[:, :k],
-                wanted=wanted,
-            )
+            scores = None if proposal.scores is None else proposal.scores[:, :k]
+            return self.place(frontier, proposal.candidates[:, :k], scores, wanted=wanted)
         if proposal.drawn is not None:
-            return self._record_drawn(frontier, proposal, k)
+            return self._record_drawn(frontier, proposal, k, wanted)
         if how == "place":
             return self._place_best(frontier, proposal, k, wanted)
         return self.draw(frontier, proposal, k, how, wanted=wanted)
@@ -95,13 +91,13 @@ class TreeBuilder:
             scores = -torch.log2(ranks.double() + 2).expand(tokens.shape)
         if wanted is not None:
             tokens = torch.where(wanted, tokens, -1)
-        children = self._add(frontier, tokens, scores.clamp_max(0), tokens >= 0)
+        children, nodes = self._add(frontier, tokens, scores.clamp_max(0))
         self._calls.append(
             DrawCall(
                 depth=frontier.depth,
                 how="place",
                 parents=frontier.nodes,
-                nodes=children.nodes.view(tokens.shape),
+                nodes=nodes,
                 tokens=tokens,
             )
         )
@@ -121,8 +117,9 @@ class TreeBuilder:
         iid: with replacement, a repeat meets the first node; wor: without; coupled: the k best
         under the target noise. Draws from an exhausted law are no draws.
         """
-        law = self._law(frontier, proposal)  # [F, Vd]
-        indices, real = self._draw_indices(frontier, proposal, law, k, how)
+        law = self._drawing.law(frontier, proposal)  # [F, Vd]
+        call = len(self._calls)
+        indices, real = self._drawing.draw(frontier, law, proposal.ids, k, how=how, call=call)
         if wanted is not None:
             real = real & wanted
         return self._record(frontier, proposal, law, indices, real, how)
@@ -184,15 +181,19 @@ class TreeBuilder:
         self._count = 1
         return root
 
-    def _add(self, frontier: Frontier, tokens: Tensor, scores: Tensor, real: Tensor) -> Frontier:
-        """New nodes tokens [F, k] with log-weights [F, k]; where not `real` they are dead."""
+    def _add(self, frontier: Frontier, tokens: Tensor, scores: Tensor) -> tuple[Frontier, Tensor]:
+        """New nodes tokens [F, k] (-1: none) with log-weights [F, k], and the node [F, k] that each
+        record meets: a token that its parent has already leads to the elder node, and the new one
+        is dead."""
         width = tokens.shape[1]
         start, self._count = self._count, self._count + tokens.numel()
-        alive = (frontier.alive[:, None] & real).reshape(-1)
+        fresh = torch.arange(start, self._count, device=tokens.device).view(tokens.shape)
+        met = meet(self._levels, frontier, tokens, fresh)
+        alive = (frontier.alive[:, None] & (tokens >= 0) & (met == fresh)).reshape(-1)
         total = (frontier.scores[:, None] + scores.double()).reshape(-1)
         flat = tokens.reshape(-1)
         children = Frontier(
-            nodes=torch.arange(start, self._count, device=tokens.device),
+            nodes=fresh.reshape(-1),
             tokens=flat,
             parents=frontier.nodes.repeat_interleave(width),
             alive=alive,
@@ -201,59 +202,26 @@ class TreeBuilder:
             depth=frontier.depth + 1,
         )
         self._levels.append(children)
-        return children
-
-    def _processed(self, frontier: Frontier, proposal: Proposal) -> Tensor:
-        """Scores [F, Vd] after the processors, each node with its own prefix."""
-        assert proposal.logits is not None
-        logits, ids = proposal.logits, proposal.ids
-        if not self._sampling.path_dependent:
-            return self._sampling.scores(frontier.paths, logits)
-        prefix = torch.cat([self._context.expand(len(frontier), -1), frontier.paths], dim=1)
-        if ids is None:
-            return self._sampling.scores(prefix, logits)
-        # Processors index by target ids, so the scores visit the target's vocabulary.
-        size = self._sampling.vocabulary
-        wide = logits.new_full((len(frontier), size), -torch.inf).index_copy(1, ids, logits)
-        return self._sampling.scores(prefix, wide).index_select(1, ids)
-
-    def _law(self, frontier: Frontier, proposal: Proposal) -> Tensor:
-        return self._sampling.warp(self._processed(frontier, proposal), frontier.nodes[:, None])
+        return children, met
 
     def _place_best(
         self, frontier: Frontier, proposal: Proposal, k: int, wanted: Tensor | None
     ) -> Frontier:
         """The k best by processed but unwarped scores: temperature must not change the ranking."""
-        scores = self._processed(frontier, proposal).log_softmax(-1)
+        scores = self._drawing.scores(frontier, proposal).log_softmax(-1)
         best = scores.topk(k, dim=-1)
         tokens = best.indices if proposal.ids is None else proposal.ids[best.indices]
         # A banned token (probability zero) is no child.
         tokens = torch.where(best.values > -torch.inf, tokens, -1)
         return self.place(frontier, tokens, best.values, wanted=wanted)
 
-    def _draw_indices(
-        self, frontier: Frontier, proposal: Proposal, law: Tensor, k: int, how: How
-    ) -> tuple[Tensor, Tensor]:
-        """Draws [F, k] in Vd and which of them exist [F, k] (an empty law yields none)."""
-        if how == "coupled":
-            position = self._context.shape[0] + frontier.depth
-            drawn = self._rng.coupled(law, proposal.ids, position, k)
-            return drawn, law.gather(1, drawn) > 0
-        rest, columns, real = law, [], []
-        for order in range(k):
-            exists = rest.sum(-1) > 0
-            counters = (self._step, frontier.nodes, len(self._calls), order)
-            index = self._rng.categorical("draft", rest, counters, frontier.alive & exists)
-            columns.append(index)
-            real.append(exists)
-            if how == "wor":
-                rest = rest.scatter(1, index[:, None], 0.0)
-        return torch.stack(columns, dim=1), torch.stack(real, dim=1)
-
-    def _record_drawn(self, frontier: Frontier, proposal: Proposal, k: int) -> Frontier:
+    def _record_drawn(
+        self, frontier: Frontier, proposal: Proposal, k: int, wanted: Tensor | None
+    ) -> Frontier:
         assert proposal.law is not None and proposal.drawn is not None
         drawn = proposal.drawn[:, :k]
-        return self._record(frontier, proposal, proposal.law, drawn.clamp_min(0), drawn >= 0, "iid")
+        real = drawn >= 0 if wanted is None else (drawn >= 0) & wanted
+        return self._record(frontier, proposal, proposal.law, drawn.clamp_min(0), real, "iid")
 
     def _record(
         self,
@@ -266,11 +234,8 @@ class TreeBuilder:
     ) -> Frontier:
         tokens = indices if proposal.ids is None else proposal.ids[indices]
         tokens = torch.where(real, tokens, -1)
-        first = _first_equal(tokens)  # [F, k] place of the first record with this token
-        repeated = first != torch.arange(tokens.shape[1], device=tokens.device)
         scores = law.gather(1, indices).double().log()
-        children = self._add(frontier, tokens, scores, real & ~repeated)
-        nodes = children.nodes.view(tokens.shape).gather(1, first)
+        children, nodes = self._add(frontier, tokens, scores)
         self._calls.append(
             DrawCall(
                 depth=frontier.depth,
@@ -284,8 +249,3 @@ class TreeBuilder:
             )
         )
         return children
-
-
-def _first_equal(tokens: Tensor) -> Tensor:
-    """[F, k] for each entry the first place in its row that holds the same token."""
-    return (tokens[:, :, None] == tokens[:, None, :]).int().argmax(-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy, widest
 from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget
@@ -14,6 +16,8 @@ class Chain(TreePolicy):
     Decides before any draw. Draft forwards per step: depth, for a drafter that runs one per call.
     Papers: Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
     """
+
+    chain_only: ClassVar[bool] = True
 
     def __init__(self, *, depth: Depth, max_nodes: MaxNodes, proposal: ProposalKind) -> None:
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)

@@ -25,9 +25,7 @@ class Native(TreePolicy):
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
-        room = Budget(
-            rows=min(self.max_nodes, budget.rows), depth=min(self.depth, budget.depth)
-        )
+        room = Budget(rows=min(self.max_nodes, budget.rows), depth=min(self.depth, budget.depth))
         if room.rows < 2 or room.depth < 1:
             return
         trie = Trie(max_nodes=room.rows - 1)

@@ -67,14 +67,30 @@ def _index(places: Sequence[int] | Sequence[bool], frontier: Frontier) -> Tensor
 
 
 def read_paths(paths: list[list[int]] | str) -> list[RankPath]:
-    """Rank paths from a list, or from a JSON file (a list, or an object with key `paths`)."""
+    """Rank paths from a list, or from a JSON file (a list, or an object with key `paths`).
+
+    Raises ValueError naming the file, or the first entry that is no list of integers.
+    """
     if isinstance(paths, str):
-        file = Path(paths)
-        if not file.is_file():
-            raise ValueError(f"tree.paths={paths}: no such file")
+        paths = _from_file(paths)
+    for path in paths:
+        if not isinstance(path, list | tuple) or any(type(rank) is not int for rank in path):
+            raise ValueError(f"tree.paths: {path} must be a list of ranks from 0, such as [0, 1]")
+    return [tuple(path) for path in paths]
+
+
+def _from_file(name: str) -> list[list[int]]:
+    file = Path(name).expanduser()
+    if not file.is_file():
+        raise ValueError(f"tree.paths={name}: no such file")
+    try:
         held = json.loads(file.read_text(encoding="utf-8"))
-        paths = held["paths"] if isinstance(held, dict) else held
-    return [tuple(path) for path in paths if not isinstance(path, str)]
+    except ValueError as error:
+        raise ValueError(f"tree.paths={name}: not a JSON file ({error})") from error
+    found = held.get("paths") if isinstance(held, dict) else held
+    if not isinstance(found, list):
+        raise ValueError(f"tree.paths={name}: expected a list of rank paths, or one under `paths`")
+    return found
 
 
 def validate(paths: Sequence[RankPath], *, closed: bool) -> list[RankPath]:
@@ -87,7 +103,7 @@ def validate(paths: Sequence[RankPath], *, closed: bool) -> list[RankPath]:
     known = set(paths)
     for path in paths:
         shown = list(path)
-        if not path or any(not isinstance(rank, int) or rank < 0 for rank in path):
+        if not path or any(rank < 0 for rank in path):
             raise ValueError(f"tree.paths: {shown} must be a non-empty list of ranks from 0")
         if list(paths).count(path) > 1:
             raise ValueError(f"tree.paths: {shown} is listed twice")

@@ -1,0 +1,13 @@
+"""Every drafter, plugins included, keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from specframe.drafter.base import DRAFTERS
+from tests.contract import DrafterContract
+
+
+@pytest.mark.parametrize("word", DRAFTERS.names())
+class TestDrafters(DrafterContract):
+    """The suite over the registry."""

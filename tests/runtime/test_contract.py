@@ -1,0 +1,13 @@
+"""Every runtime, plugins included, keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from specframe.runtime.base import RUNTIMES
+from tests.contract import RuntimeContract
+
+
+@pytest.mark.parametrize("word", RUNTIMES.names())
+class TestRuntimes(RuntimeContract):
+    """The suite over the registry."""

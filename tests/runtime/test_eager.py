@@ -1,0 +1,12 @@
+"""The reference runtime adds nothing."""
+
+from __future__ import annotations
+
+from specframe.runtime.eager import Eager
+
+
+def test_functions_are_returned_as_they_are() -> None:
+    def fn() -> int:
+        return 1
+
+    assert Eager(buckets=None).wrap(fn, "key") is fn

@@ -1,0 +1,321 @@
+"""task=generate: its files, its looks on a terminal and in a pipe, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specframe
+from specframe.errors import ConfigError
+from specframe.generation import Engine, Event
+from specframe.metrics import Metrics, Summary
+from specframe.task.base import Job
+from specframe.task.generate import Generate, _time_left
+from specframe.task.terminal import Display, plain
+
+pty = pytest.importorskip("pty")
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+TOY = ("target=toy", "drafter=lm", "max_new_tokens=12")
+
+
+def run(
+    folder: Path,
+    *,
+    overrides: Sequence[str] = (),
+    prompt: str | None = None,
+    prompts: str | None = None,
+    **options: Any,
+) -> int:
+    """Run the task on a toy engine; prompts: content of a JSONL file."""
+    path = None
+    if prompts is not None:
+        path = folder / "prompts.jsonl"
+        path.write_text(prompts, encoding="utf-8")
+    task = Generate(**({"stream": True, "colour": "auto", "show_rejected": "auto"} | options))
+    engine = specframe.load([*TOY, *overrides])
+    job = Job(
+        engine=engine,
+        config={},
+        output_dir=folder / "run",
+        prompt=prompt,
+        prompts=path,
+        rebuild=lambda more: engine,
+    )
+    return task.run(job)
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "run" / "generations.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run" / "metrics.json").read_text(encoding="utf-8"))
+
+
+def state(folder: Path) -> str:
+    return json.loads((folder / "run" / "manifest.json").read_text(encoding="utf-8"))["state"]
+
+
+def test_one_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, prompt="abc") == 0
+    (line,) = lines(tmp_path)
+    assert list(line)[:4] == ["prompt", "text", "tokens", "finish_reason"]
+    assert (line["prompt"], line["finish_reason"]) == ("abc", "length")
+    assert (len(line["tokens"]), line["num_prompt_tokens"]) == (12, 3)
+    assert "id" not in line
+    assert state(tmp_path) == "finished"
+    total = metrics(tmp_path)
+    assert total["num_tokens"] == line["metrics"]["num_tokens"] == 12
+    steps = line["metrics"]["num_steps"]
+    assert total["acceptance_length"] == pytest.approx(11 / steps)
+    shown = capsys.readouterr().out
+    assert CONTROL.search(shown) is None
+    assert f"> abc\n\n{line['text']}\n\ntokens" in shown
+    for name in ("steps", "acceptance_length", "num_accepted", "tokens/s", "draft", "host"):
+        assert name in shown
+
+
+def test_the_stream_is_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, prompt="abc", stream=False)
+    quiet, whole = capsys.readouterr().out, lines(tmp_path)[0]
+    run(tmp_path, prompt="abc", show_rejected=True)
+    assert whole["text"] not in quiet
+    assert lines(tmp_path)[0]["text"] == whole["text"]
+    assert f"\n{whole['text']}\n" in capsys.readouterr().out
+
+
+def test_several_prompts_and_conversations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = '{"id": 7, "category": "qa", "prompt": "ab"}\n{"id": "x", "turns": ["a", "b"]}\n'
+    assert run(tmp_path, prompts=prompts) == 0
+    first, second, third = lines(tmp_path)
+    assert (first["id"], first["category"], "turn" in first) == (7, "qa", False)
+    assert [(one["id"], one["turn"], one["prompt"]) for one in (second, third)] == [
+        ("x", 0, "a"),
+        ("x", 1, "b"),
+    ]
+    # The second turn stands on the model's own first answer (a toy has no chat template).
+    assert third["num_prompt_tokens"] == 1 + 12 + 1
+    total = metrics(tmp_path)
+    assert (total["num_prompts"], total["num_tokens"], total["num_errors"]) == (3, 36, 0)
+    shown = capsys.readouterr().out
+    assert re.search(r"^1/2  qa$", shown, re.MULTILINE)
+    assert re.search(r"^2/2  x  about \d+ s left$", shown, re.MULTILINE)
+    assert "mean over prompts" in shown
+
+
+def test_an_answer_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    sampled = ["sampling.temperature=1"]
+    run(tmp_path, overrides=sampled, prompts='{"prompt": "ab"}\n{"prompt": "ca"}\n')
+    forwards = [one["tokens"] for one in lines(tmp_path)]
+    run(tmp_path, overrides=sampled, prompts='{"prompt": "ca"}\n{"prompt": "ab"}\n')
+    assert [one["tokens"] for one in lines(tmp_path)] == forwards[::-1]
+
+
+def test_without_prompt_one_built_in(tmp_path: Path) -> None:
+    assert run(tmp_path) == 0
+    assert len(lines(tmp_path)) == 1
+
+
+def test_a_prompt_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "a" * 30
+    prompts = f'{{"prompt": "ab"}}\n{{"turns": ["{long}", "b"]}}\n{{"prompt": "ba"}}\n'
+    assert run(tmp_path, overrides=["target.max_positions=20"], prompts=prompts) == 1
+    assert [one["finish_reason"] for one in lines(tmp_path)] == ["length", "error", "length"]
+    failed = lines(tmp_path)[1]
+    assert (failed["prompt"], failed["text"], failed["tokens"]) == (long, "", [])
+    assert "30 tokens" in failed["error"]
+    assert capsys.readouterr().err.startswith("specframe: prompt 2: the prompt has 30 tokens")
+    assert (metrics(tmp_path)["num_prompts"], metrics(tmp_path)["num_errors"]) == (2, 1)
+    assert state(tmp_path) == "finished"
+
+
+class _Failing:
+    """A target's `score` that fails after so many calls."""
+
+    def __init__(self, engine: Engine, error: BaseException, after: int) -> None:
+        self.inner, self.error, self.left = engine.parts.target.score, error, after
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return self.inner(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [(KeyboardInterrupt(), "interrupted"), (ValueError("a bug"), "failed")],
+)
+def test_an_end_in_the_middle_keeps_what_was_finished(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    ending: str,
+) -> None:
+    engine = specframe.load(TOY)
+    monkeypatch.setattr(engine.parts.target, "score", _Failing(engine, error, after=14))
+    monkeypatch.setattr(specframe, "load", lambda overrides: engine)
+    with pytest.raises(type(error)):
+        run(tmp_path, prompts='{"prompt": "abc"}\n' * 9)
+    kept = lines(tmp_path)
+    assert 0 < len(kept) < 9
+    assert metrics(tmp_path)["num_prompts"] == len(kept)
+    assert state(tmp_path) == ending
+    assert "written to" in capsys.readouterr().out
+
+
+def events() -> list[Event]:
+    return [
+        Event("first", 1, "The", 0),
+        Event("accepted", 2, " big", 1),
+        Event("accepted", 3, " ca\x1b[2Jt", 1),
+        Event("rejected", 4, "\nran", 1),
+        Event("recovered", 5, " sat\n", 1),
+        Event("accepted", 6, "on", 2),
+        Event("bonus", 7, " it", 2),
+    ]
+
+
+def test_colours_of_the_field() -> None:
+    out = io.StringIO()
+    Display(colour="always", out=out).answer(iter(events()))
+    assert out.getvalue() == (
+        "The\x1b[32m big ca\u241b[2Jt\x1b[0m\x1b[9;31m\u21b5ran\x1b[0m\x1b[1;34m sat\x1b[0m\n"
+        "\x1b[32mon\x1b[0m it\n"
+    )
+
+
+def test_without_colour_only_the_text() -> None:
+    out = io.StringIO()
+    display = Display(colour="auto", out=out)
+    display.legend()
+    display.answer(iter(events()))
+    assert out.getvalue() == "The big ca\u241b[2Jt sat\non it\n"
+
+
+def test_every_step_is_out_before_the_next_is_made() -> None:
+    out = io.StringIO()
+    seen = []
+
+    def watched() -> Any:
+        for event in events():
+            seen.append(out.getvalue())
+            yield event
+
+    Display(colour="never", out=out).answer(watched())
+    assert seen[1] == "The"
+    assert seen[5] == "The big ca\u241b[2Jt sat\n"
+
+
+def test_nothing_steers_the_terminal() -> None:
+    hostile = "".join(map(chr, [*range(32), *range(127, 160), 0x202E, 0x2066]))
+    assert CONTROL.search(plain(hostile).replace("\t", "")) is None
+    assert "\u202e" not in plain(hostile)
+    assert plain("tab\tline\nünï 👩\u200d🚀") == "tab\tline\nünï 👩\u200d🚀"
+
+
+def test_a_narrow_encoding_is_no_error() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    display = Display(colour="never", out=out)
+    display.answer(iter([Event("first", 1, "é", 0)]))
+    display.table(Summary(specframe.load(TOY).parts.target.device), ["length"])
+    out.flush()
+    assert raw.getvalue().startswith(b"?\n")
+
+
+@pytest.mark.parametrize("variable", [("NO_COLOR", "1"), ("TERM", "dumb"), ("FORCE_COLOR", "1")])
+def test_no_colour_where_none_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    out = io.StringIO()
+    # FORCE_COLOR alone must not colour a pipe: colour=always is how to ask for that.
+    monkeypatch.setattr(out, "isatty", lambda: variable[0] != "FORCE_COLOR", raising=False)
+    monkeypatch.setenv(*variable)
+    assert not Display(colour="auto", out=out).coloured
+
+
+def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = Summary(specframe.load(TOY).parts.target.device)
+    assert _time_left(summary, 0, 10) == ""
+    summary.add(Metrics(total_s=10.0))
+    assert _time_left(summary, 1, 3) == "about 20 s left"
+    assert _time_left(summary, 1, 61) == "about 10 min left"
+    assert _time_left(summary, 1, 2001) == "about 6 h left"
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "specframe", *TOY, f"hydra.run.dir={folder}/run", *words]
+
+
+def in_terminal(words: Sequence[str]) -> str:
+    """What a command shows on a pseudo-terminal."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    environment.pop("NO_COLOR", None)
+    with subprocess.Popen(words, stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        shown = b""
+        while chunk := _read(leader):
+            shown += chunk
+    os.close(leader)
+    assert process.returncode == 0, shown
+    return shown.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # Linux's word for the end of a terminal
+        return b""
+
+
+def test_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
+    words = command(tmp_path, "prompt=abcabc")
+    shown = in_terminal(words)
+    assert "\x1b[32maccepted\x1b[0m  \x1b[9;31mrejected" in shown
+    text = lines(tmp_path)[0]["text"]
+    struck = re.sub(r"\x1b\[9;31m[^\x1b]*\x1b\[0m", "", shown)
+    assert f"\n{text}\n" in re.sub(r"\x1b\[[\d;]*m|\r", "", struck)
+    piped = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert CONTROL.search(piped.stdout + piped.stderr) is None
+    assert f"\n{text}\n" in piped.stdout
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text('{"prompt": "abc"}\n' * 10_000, encoding="utf-8")
+    words = command(tmp_path, f"prompts={path}", "task.stream=false")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        file = tmp_path / "run" / "generations.jsonl"
+        deadline = time.monotonic() + 60
+        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert err.startswith(b"specframe: interrupted")
+    assert b"acceptance_length" in out
+    assert state(tmp_path) == "interrupted"
+    assert metrics(tmp_path)["num_prompts"] == len(lines(tmp_path)) > 0
+
+
+def test_a_missing_or_malformed_file_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"prompts\.jsonl:1: not JSON"):
+        run(tmp_path, prompts="{")

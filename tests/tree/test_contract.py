@@ -1,0 +1,13 @@
+"""Every tree policy, plugins included, keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from specframe.tree.base import TREES
+from tests.contract import TreeContract
+
+
+@pytest.mark.parametrize("word", TREES.names())
+class TestTrees(TreeContract):
+    """The suite over the registry."""
