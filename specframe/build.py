@@ -28,6 +28,7 @@ from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.engine import Parts
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.generation import Engine, Settings
+from specframe.manifest import recorded
 from specframe.registry import Registry
 from specframe.runtime.base import RUNTIMES, Runtime
 from specframe.sampling import GREEDY_BELOW, SamplingConfig, load_object
@@ -254,7 +255,8 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompts=None if top["prompts"] is None else Path(top["prompts"]),
         rebuild=rebuild,
     )
-    code = task.run(job)
+    with recorded(output_dir, engine=job.engine, config=made.config):
+        code = task.run(job)
     if code:
         raise SystemExit(code)
 

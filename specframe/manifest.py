@@ -39,6 +39,7 @@ def recorded(output_dir: Path, *, engine: Engine, config: dict[str, Any]) -> Ite
     It is there from the start with state "running", and ends as "finished", "interrupted" or
     "failed". config: the resolved configuration, plain types.
     """
+    output_dir.mkdir(parents=True, exist_ok=True)
     path = output_dir / "manifest.json"
     facts = describe(engine, config) | {"overrides": _overrides(output_dir)}
     facts |= {"state": "running", "started": _now(), "ended": None, "error": None}

@@ -64,6 +64,7 @@ class Rows:
     """Input of one target pass. Exactly one of `tokens` and `hidden` is given.
 
     visible[r, s]: may row r see slot s (its own slot included). positions are absolute.
+    causal: the host knows that the rows are all there is, in order, each seeing those before it.
     """
 
     positions: Tensor  # [R] int64
@@ -71,6 +72,7 @@ class Rows:
     visible: Tensor  # [R, S] bool
     tokens: Tensor | None = None  # [R] int64
     hidden: Tensor | None = None  # [R, H]
+    causal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ or mask changes the text) and the head's margins are wide (a tie cannot look lik
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,7 +39,7 @@ from specframe.tree.chain import Chain
 from specframe.tree.dynamic import Dynamic
 from specframe.tree.native import Native
 from specframe.tree.static import Static
-from specframe.types import Context, Frontier, How, Proposal, StepRecord, TargetOutput
+from specframe.types import Context, Frontier, How, Proposal, Rows, StepRecord, TargetOutput
 
 VOCAB = 97
 LAYERS = 3
@@ -89,7 +90,7 @@ def config(name: str, **changes: Any) -> Any:
     if name == "mixtral":
         # The default grouped matmul refuses float64, the loop over experts reads on the host.
         more = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
-        return hf.MixtralConfig(**more, experts_implementation="batched_mm", **sizes)
+        return hf.MixtralConfig(**{**more, "experts_implementation": "batched_mm", **sizes})
     return {"llama": hf.LlamaConfig, "qwen2": hf.Qwen2Config}[name](**sizes)
 
 
@@ -313,8 +314,9 @@ def fresh_keys(made: Any, tokens: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
     from transformers import DynamicCache
 
     held = DynamicCache()  # without a configuration no layer forgets what left its window
+    name = "cache" if "cache" in inspect.signature(made.forward).parameters else "past_key_values"
     with torch.no_grad():
-        made(torch.tensor([list(tokens)]), past_key_values=held, use_cache=True)
+        made(torch.tensor([list(tokens)]), use_cache=True, **{name: held})
     return [(layer.keys, layer.values) for layer in held.layers]
 
 
@@ -323,3 +325,43 @@ def assert_fresh(cache: CacheManager, made: Any, tokens: Sequence[int]) -> None:
     for layer, expected in enumerate(fresh_keys(made, tokens[: cache.length])):
         for held, wanted in zip(cache.read(layer), expected, strict=True):
             torch.testing.assert_close(held, wanted, rtol=0, atol=1e-9)
+
+
+# A tree of seven rows with three branches; tokens are arbitrary.
+TREE_TOKENS = (8, 11, 12, 13, 14, 15, 16)
+TREE_PARENTS = (-1, 0, 0, 1, 1, 2, 3)
+
+
+def tree_paths() -> list[list[int]]:
+    """Rows from the root down to each row of the tree, itself included."""
+    paths: list[list[int]] = []
+    for row, parent in enumerate(TREE_PARENTS):
+        paths.append([*(paths[parent] if parent >= 0 else []), row])
+    return paths
+
+
+def tree_rows(cache: CacheManager, order: Sequence[int] | None = None) -> Rows:
+    """The tree after the committed prefix; row r lies in the order[r]-th of the fresh slots."""
+    paths = tree_paths()
+    fresh = cache.reserve(len(paths))
+    slots = fresh if order is None else fresh[torch.tensor(order)]
+    visible = torch.zeros((len(paths), cache.width), dtype=torch.bool)
+    visible[:, : cache.length] = True
+    for row, path in enumerate(paths):
+        visible[row, slots[path]] = True
+    depths = torch.tensor([len(path) - 1 for path in paths])
+    return Rows(
+        tokens=torch.tensor(TREE_TOKENS),
+        positions=cache.length + depths,
+        slots=slots,
+        visible=visible,
+    )
+
+
+def prefilled(made: Target, prompt: Sequence[int], cache: str = "dynamic") -> CacheManager:
+    """A cache that holds the prompt."""
+    held = CACHE_MAKERS[cache]()
+    with torch.inference_mode():
+        held.reset(rows=len(prompt) + 64, device=CPU)
+        made.prefill(prompt, held)
+    return held

@@ -63,11 +63,17 @@ class Walk:
         self._path.append(torch.where(self.open, child, -1))
         self.node = torch.where(self.open, child, self.node)
 
+    def end(self, token: Tensor) -> Verdict:
+        """Emit token [1] after draft.depth moves, where no node can have children any more."""
+        self._tokens.append(torch.where(self.open, token, -1))
+        return self.verdict()
+
     def verdict(self) -> Verdict:
-        """What the walk emitted; it must have made draft.depth + 1 moves."""
+        """What the walk emitted."""
         tokens = torch.cat(self._tokens)
+        moves = self._path[: len(self._tokens) - 1]
         return Verdict(
-            path=torch.cat(self._path[:-1]) if len(self._path) > 1 else tokens[:0],
+            path=torch.cat(moves) if moves else tokens[:0],
             tokens=tokens,
             count=(tokens >= 0).sum(),
         )

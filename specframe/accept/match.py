@@ -27,7 +27,7 @@ class Match(AcceptRule):
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         walk = Walk(draft)
-        for depth in range(draft.depth + 1):
+        for depth in range(draft.depth):
             token = laws.pick(walk.node, depth, rng, walk.open)
             walk.move(token, *walk.child_with(token))
-        return walk.verdict()
+        return walk.end(laws.pick(walk.node, draft.depth, rng, walk.open))

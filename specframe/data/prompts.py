@@ -45,8 +45,8 @@ def read_prompts(path: Path | str) -> list[PromptRecord]:
 
 
 def first_prompt() -> PromptRecord:
-    """The prompt of a run that was given none."""
-    return read_prompts(BUILTIN)[0]
+    """The prompt of a run that was given none: one whose answer copies from it."""
+    return next(record for record in read_prompts(BUILTIN) if record.id == "summarization-1")
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from specframe.registry import Registry
 from specframe.runtime.base import Runtime
 from specframe.types import Draft, Gives, Rows, TargetOutput
 
-PREFILL_ROWS = 512  # rows of one prefill pass; bounds the mask and the activations
+PREFILL_ROWS = 2048  # rows of one prefill pass; bounds the mask and the activations
 
 
 class Tokenizer(Protocol):
@@ -115,6 +115,7 @@ class Target(ABC):
                 positions=positions,
                 slots=slots,
                 visible=columns[None, :] <= positions[:, None],
+                causal=base == 0 and cache.width == count,
             )
             final = start + count == len(ids)
             want = slots.new_tensor([count - 1]) if final else None

@@ -38,14 +38,14 @@ class Blocks:
 
     def __init__(self, model: Any, num_layers: int) -> None:
         self._model = model
-        self._base = model.base_model
+        self._base, blocks = _find_blocks(model, num_layers)
         self._plan: _Plan | None = None
         parameters = inspect.signature(model.forward).parameters
         self.cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._dress: Any = None
         self._last = num_layers - 1
         self._tuples = False  # blocks that return (hidden, ...); a full pass comes first and tells
-        for index, block in enumerate(_find_blocks(self._base, num_layers)):
+        for index, block in enumerate(blocks):
             block.forward = self._wrap_block(index, block.forward)
             self._wrap_part(f"attention:{index}", block, _ATTENTION)
             self._wrap_part(f"mlp:{index}", block, _MLP)
@@ -145,11 +145,13 @@ class _Capture:
         self._handle.remove()
 
 
-def _find_blocks(base: nn.Module, num_layers: int) -> nn.ModuleList:
-    for module in base.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == num_layers:
-            return module
-    raise ValueError(f"{type(base).__name__} has no list of {num_layers} blocks to run")
+def _find_blocks(model: Any, num_layers: int) -> tuple[nn.Module, nn.ModuleList]:
+    """The module whose output the head reads, and its blocks."""
+    for base in (model.get_decoder(), model.base_model):
+        for module in base.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == num_layers:
+                return base, module
+    raise ValueError(f"{type(model).__name__} has no list of {num_layers} blocks to run")
 
 
 def _dress_class() -> type:
@@ -170,5 +172,15 @@ def _dress_class() -> type:
 
         def get_seq_length(self, layer_idx: int = 0) -> int:
             return self._manager.length
+
+        # Asked by the model's own mask only in a causal pass over an empty cache.
+        def get_query_offset(self, *args: Any, **kwargs: Any) -> int:
+            return self._manager.length
+
+        def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+            return self._manager.extent, 0
+
+        is_sliding = is_linear = is_dummy = property(lambda self: [False])
+        is_compileable = False
 
     return Dressed

@@ -16,6 +16,7 @@ from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS, Forward, Target
 from specframe.target.blocks import Blocks
 from specframe.target.package import local_folder
+from specframe.target.probe import check_tree
 from specframe.target.tokenizer import HFTokenizer
 from specframe.types import Gives, Rows
 
@@ -95,7 +96,11 @@ class HF(Target):
         self.eos_ids = _eos_ids(model, tokenizer)
         self._blocks = Blocks(model, self.num_layers)
         self._windows = _windows(text)
+        self._builds_causal = text._attn_implementation == "sdpa"
         self._softcap = getattr(text, "final_logit_softcapping", None)
+        # Cohere multiplies its logits, Granite divides them.
+        scale = getattr(text, "logit_scale", None) or 1.0
+        self._scale = scale / (getattr(text, "logits_scaling", None) or 1.0)
         self.gives = Gives(
             taps=frozenset(
                 ["embed", "final_prenorm", "final_postnorm"]
@@ -104,6 +109,7 @@ class HF(Target):
             partial_layers=True,
             max_positions=getattr(text, "max_position_embeddings", None),
         )
+        check_tree(self)
 
     @torch.inference_mode()
     def forward(
@@ -141,7 +147,7 @@ class HF(Target):
         return self.model.get_input_embeddings()(tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
-        logits = self.model.get_output_embeddings()(hidden)
+        logits = self._scale * self.model.get_output_embeddings()(hidden)
         return logits if self._softcap is None else self._softcap * (logits / self._softcap).tanh()
 
     def _check_taps(self, taps: Sequence[str]) -> None:
@@ -152,10 +158,13 @@ class HF(Target):
                 f"final_postnorm and resid:0 .. resid:{self.num_layers}"
             )
 
-    def _mask(self, rows: Rows, cache: CacheManager) -> Tensor | dict[str, Tensor]:
+    def _mask(self, rows: Rows, cache: CacheManager) -> Any:
         """Additive masks [1, 1, R, S]; one per layer type where a model mixes types."""
-        masks = {}
+        masks: dict[str, Tensor | None] = {}
         for kind, window in self._windows.items():
+            if rows.causal and window is None and self._builds_causal:
+                masks[kind] = None  # the kernel's own causal mask is faster
+                continue
             visible = rows.visible
             if window is not None:
                 cache.positions.index_copy_(0, rows.slots, rows.positions)
@@ -187,6 +196,8 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
             refuse_recurrent(config, kind)
         given = {key: value for key, value in model_options.items() if value is not None}
         model = auto.from_pretrained(folder, **options, **given)
+    except IncompatibleComponents:
+        raise
     except (OSError, ValueError) as error:
         raise ValueError(f"target.path={path}: {' '.join(str(error).split())[:300]}") from error
     try:

@@ -32,7 +32,9 @@ class Certificate:
 
     @property
     def _failed(self) -> list[Check]:
-        return [check for check in self.checks if check.passed is False]
+        # A check that misses its control can be believed in nothing.
+        failed = [check for check in self.checks if check.passed is False]
+        return [check for check in failed if check.caught is not False]
 
     @property
     def exit_code(self) -> int:
@@ -43,10 +45,12 @@ class Certificate:
     def verdict(self) -> str:
         """One sentence. Only a lossless rule that passed every check that ran is called exact."""
         rule = f"accept={self.words['accept']}"
-        if self._invalid:
-            names = ", ".join(check.name for check in self._invalid)
-            return f"no verdict: {names} did not notice a broken component, so nothing is certified"
         failed = ", ".join(check.name for check in self._failed)
+        invalid = ", ".join(check.name for check in self._invalid)
+        if invalid and not (failed and self.lossless):
+            return (
+                f"no verdict: {invalid} did not notice a broken component, so nothing is certified"
+            )
         if not self.lossless:
             seen = f"deviations in {failed}" if failed else "none seen here, which is no promise"
             return f"lossy, as declared: {rule} changes the target's distribution ({seen})"
@@ -102,7 +106,6 @@ class Certificate:
             "lossless": self.lossless,
             "checks": [asdict(check) | {"status": self.status(check)} for check in self.checks],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(_finite(held), indent=2) + "\n", encoding="utf-8")
 
 

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Annotated
 
 from specframe.binding import Range
+from specframe.data.prompts import read_prompts
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine
+from specframe.manifest import recorded
 from specframe.sampling import GREEDY_BELOW
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certificate import Certificate
@@ -70,13 +72,15 @@ class Certify(Task):
 
     def run(self, job: Job) -> int:
         """Certify; returns 1 if a rule breaks its word or a negative control goes unnoticed."""
-        certificate = Certificate(
-            words={axis: job.config[axis]["name"] for axis in _AXES},
-            lossless=job.engine.parts.accept.lossless,
-            checks=[_guarded(name, check) for name, check in self._checks(job)],
-        )
-        certificate.show()
-        certificate.write(job.output_dir / "certificate.json")
+        job.output_dir.mkdir(parents=True, exist_ok=True)
+        with recorded(job.output_dir, engine=job.engine, config=job.config):
+            certificate = Certificate(
+                words={axis: job.config[axis]["name"] for axis in _AXES},
+                lossless=job.engine.parts.accept.lossless,
+                checks=[_guarded(name, check) for name, check in self._checks(job)],
+            )
+            certificate.show()
+            certificate.write(job.output_dir / "certificate.json")
         return certificate.exit_code
 
     def _checks(self, job: Job) -> list[tuple[str, Callable[[], Check]]]:
@@ -109,6 +113,8 @@ class Certify(Task):
 
     def _texts(self, job: Job) -> Texts:
         texts = self.texts if job.prompt is None else [job.prompt]
+        if job.prompts is not None:
+            texts = [one.turns[0] for one in read_prompts(job.prompts)[: len(self.texts)]]
         encoded = [job.engine.encode(text) for text in texts]
         return Texts(
             prompts=[tokens or [0] for tokens in encoded],
@@ -168,7 +174,7 @@ class Certify(Task):
         drawn = engine.parts.how in ("iid", "wor") and engine.parts.accept.needs_laws
         if temperature >= GREEDY_BELOW and not drawn and engine.parts.how != "coupled":
             return not_run(
-                name, f"tree.proposal={engine.parts.how}: match keeps children with p(children) only"
+                name, f"tree.proposal={engine.parts.how}: children are kept with p(children) only"
             )
         return perfect_drafter(engine, self.toy_prompt, max_new_tokens=_DRAFT_TOKENS)
 

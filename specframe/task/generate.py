@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 
 from specframe.data.prompts import PromptRecord, first_prompt, read_prompts
 from specframe.generation import Engine, Event, Generation, Prompt
-from specframe.manifest import recorded, write_json
+from specframe.manifest import write_json
 from specframe.metrics import Meter, Metrics, Summary
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.terminal import Colour, Display, one_line
@@ -43,11 +43,7 @@ class Generate(Task):
     def run(self, job: Job) -> int:
         records = _records(job)
         display = Display(colour=self.colour)
-        job.output_dir.mkdir(parents=True, exist_ok=True)
-        with (
-            recorded(job.output_dir, engine=job.engine, config=job.config),
-            Results(job) as results,
-        ):
+        with Results(job) as results:
             try:
                 self._answer_all(job.engine, records, display, results)
             finally:

@@ -147,14 +147,13 @@ class TreeBuilder:
             row_of[origin] = torch.arange(len(origin), device=origin.device)
             parents = torch.where(parents >= 0, row_of[parents.clamp_min(0)], parents)[origin]
         alive = made["alive"][origin]
-        dead = max(0, pad_to - len(origin))
-        pad = torch.nn.functional.pad
+        dead = pad_to - len(origin)
         return Draft(
-            tokens=pad(made["tokens"][origin].clamp_min(0), (0, dead)),
-            parents=pad(torch.where(alive, parents, -1), (0, dead), value=-1),
-            alive=pad(alive, (0, dead)),
-            depths=pad(torch.where(alive, depths[origin], 0), (0, dead)),
-            origin=pad(origin, (0, dead), value=-1),
+            tokens=_padded(made["tokens"][origin].clamp_min(0), dead, 0),
+            parents=_padded(torch.where(alive, parents, -1), dead, -1),
+            alive=_padded(alive, dead, False),
+            depths=_padded(torch.where(alive, depths[origin], 0), dead, 0),
+            origin=_padded(origin, dead, -1),
             row_of=row_of,
             depth=levels[-1].depth,
             chain=all(len(level) == 1 for level in levels),
@@ -249,3 +248,10 @@ class TreeBuilder:
             )
         )
         return children
+
+
+def _padded(values: Tensor, count: int, fill: int) -> Tensor:
+    """values [N] with `count` more entries, where there are any to add."""
+    if count <= 0:
+        return values
+    return torch.cat([values, values.new_full((count,), fill)])

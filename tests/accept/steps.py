@@ -145,7 +145,7 @@ def step_error(
 
 def first_token_error(rule: AcceptRule, grow: Grow, how: How) -> float:
     """How far the law of the next token alone is from the target's, on a fixed pair of laws."""
-    target, source = Table(3), Table(4)
+    target, source = Table(5), Table(6)
     marginal: defaultdict[Path, float] = defaultdict(float)
     for tokens, probability in step_law(rule, grow, target, source, how).items():
         marginal[tokens[:1]] += probability
@@ -199,3 +199,11 @@ def with_records(grow: Grow, change: Callable[..., object]) -> Grow:
         return replace(draft, draws=tuple(change(call) for call in draft.draws))  # type: ignore[misc]
 
     return tampered
+
+
+def keep_likely(build: TreeBuilder, source: Table) -> Draft:
+    """Two children of the root, of which those with q > 0.3 stay: chosen by value."""
+    children = build.extend(build.root, source.proposal(build.root), 2)
+    likely = source.at(())[children.tokens.clamp_min(0)] > 0.3
+    build.prune(children.nodes[likely & children.alive])
+    return build.build()

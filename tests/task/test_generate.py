@@ -19,6 +19,7 @@ import pytest
 import specframe
 from specframe.errors import ConfigError
 from specframe.generation import Engine, Event
+from specframe.manifest import recorded
 from specframe.metrics import Metrics, Summary
 from specframe.task.base import Job
 from specframe.task.generate import Generate, _time_left
@@ -52,7 +53,8 @@ def run(
         prompts=path,
         rebuild=lambda more: engine,
     )
-    return task.run(job)
+    with recorded(job.output_dir, engine=engine, config={}):
+        return task.run(job)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,285 @@
+"""A certificate is true: exact combinations pass, broken and lossy ones never do."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from specframe.accept.base import AcceptRule
+from specframe.accept.match import Match
+from specframe.build import load, plan
+from specframe.compose import compose
+from specframe.errors import IncompatibleComponents
+from specframe.generation import Engine
+from specframe.laws import Laws
+from specframe.streams import Streams
+from specframe.task import certify, checks
+from specframe.task.base import Job
+from specframe.task.broken import Careless, NoResidual
+from specframe.task.certificate import Certificate
+from specframe.task.checks import Check, Texts, chi_square, greedy_text, not_run
+from specframe.types import Draft, Verdict
+
+QUICK = ["task=certify", "target=toy", "task.draws=300", "task.length=3", "task.tokens=12"]
+AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
+
+
+def merged(words: Sequence[str], more: Sequence[str]) -> list[str]:
+    """`more` on top of `words`, without the words that it replaces."""
+    keys = {word.partition("=")[0] for word in more}
+    kept = [w for w in words if not {w.partition("=")[0], w.split(".")[0]} & keys]
+    return [*kept, *more]
+
+
+def run(
+    folder: Path, *words: str, rule: AcceptRule | None = None
+) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """(exit code, certificate, checks by name), with another rule smuggled in everywhere."""
+
+    def changed(engine: Engine) -> Engine:
+        if rule is None:
+            return engine
+        return Engine(replace(engine.parts, accept=rule), engine.settings)
+
+    whole = [*QUICK, *words]
+    made = plan(compose(whole))
+    job = Job(
+        engine=changed(made.load()),
+        config=made.config,
+        output_dir=folder,
+        prompt=None,
+        prompts=None,
+        rebuild=lambda more: changed(load(merged(whole, more))),
+    )
+    code = made._make("task").run(job)
+    held = json.loads((folder / "certificate.json").read_text())
+    return code, held, {check["name"]: check for check in held["checks"]}
+
+
+def test_match_is_exact(tmp_path: Path) -> None:
+    code, held, found = run(tmp_path, "drafter=lm", "tree=static")
+    assert code == 0
+    assert held["verdict"].startswith("exact: accept=match")
+    for name in ("greedy text", "same-seed text", "law by enumeration", "perfect drafter, T = 0"):
+        assert found[name]["status"] == "holds", found[name]
+        assert found[name]["caught"] is True
+    assert found["law by enumeration"]["numbers"]["max_error"] < 1e-12
+    assert found["perfect drafter, T = 1"]["status"] == "no claim"
+    assert (tmp_path / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("proposal", ["iid", "wor"])
+def test_rejection_is_exact(tmp_path: Path, proposal: str) -> None:
+    words = ("accept=rejection", "drafter=lm", "sampling.temperature=0.8")
+    code, held, found = run(tmp_path, *words, f"tree.proposal={proposal}")
+    assert code == 0
+    assert held["verdict"].startswith("exact: accept=rejection")
+    assert "same-seed text" not in found
+    assert found["law by sampling"]["numbers"]["control_p_value"] < 1e-6
+    assert found["perfect drafter, T = 0.8"]["status"] == "holds"
+
+
+def test_coupled_draws_are_certified_by_their_text(tmp_path: Path) -> None:
+    words = ("drafter=lm", "tree.proposal=coupled", "sampling.temperature=0.7")
+    code, held, found = run(tmp_path, *words)
+    assert code == 0
+    assert found["law by enumeration"]["status"] == "no claim"
+    assert found["perfect drafter, T = 0.7"]["status"] == "holds"
+    assert held["verdict"].startswith("exact")
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram"])
+def test_drafters_without_laws_are_certified_too(tmp_path: Path, drafter: str) -> None:
+    code, held, found = run(tmp_path, f"drafter={drafter}")
+    assert code == 0
+    assert held["verdict"].startswith("exact")
+    assert found["law by enumeration"]["status"] == "holds"
+    assert found["perfect drafter, T = 0"]["status"] == "no claim"
+
+
+def test_a_lossy_rule_is_lossy_as_declared(tmp_path: Path) -> None:
+    code, held, found = run(tmp_path, "accept=typical", "drafter=lm", "tree=static")
+    assert code == 0
+    assert held["verdict"].startswith("lossy, as declared")
+    assert found["law by enumeration"]["status"] == "deviates"
+    assert found["law by enumeration"]["numbers"]["total_variation"] > 0.01
+    assert "exact" not in held["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words", "failing"),
+    [
+        (Careless(), ("drafter=lm",), "greedy text"),
+        (
+            NoResidual(),
+            ("accept=rejection", "drafter=lm", "sampling.temperature=1.0"),
+            "law by enumeration",
+        ),
+    ],
+)
+def test_a_broken_rule_that_calls_itself_lossless_is_exposed(
+    tmp_path: Path, rule: AcceptRule, words: tuple[str, ...], failing: str
+) -> None:
+    code, held, found = run(tmp_path, *words, rule=rule)
+    assert code == 1
+    assert held["verdict"].startswith("NOT EXACT")
+    assert failing in held["verdict"]
+    assert found[failing]["status"] == "FAILS"
+
+
+def test_a_control_that_is_not_caught_makes_the_certificate_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Harmless(Match):
+        title: ClassVar[str] = "a rule that is right"
+
+    monkeypatch.setattr(checks, "Careless", Harmless)
+    code, held, _ = run(tmp_path, "drafter=lm")
+    assert code == 1
+    assert held["verdict"].startswith("no verdict")
+
+
+def test_a_combination_that_the_toy_cannot_have_is_not_called_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Engine:
+        raise IncompatibleComponents("this drafter needs what the toy lacks")
+
+    monkeypatch.setattr(certify.Certify, "_toy", refuse)
+    code, held, found = run(tmp_path, "drafter=ngram")
+    assert code == 0
+    assert held["verdict"].startswith("not certified in full")
+    assert "needs what the toy lacks" in found["law by enumeration"]["finding"]
+
+
+class Slipping(Match):
+    """Wrong once, late in the text."""
+
+    def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
+        verdict = super().decide(draft, laws, rng)
+        if laws.position < 20:
+            return verdict
+        tokens = torch.where(verdict.tokens >= 0, (verdict.tokens + 1) % 6, -1)
+        return Verdict(path=verdict.path, tokens=tokens, count=verdict.count)
+
+
+def toy_engine(*words: str) -> Engine:
+    return load(["target=toy", "drafter=none", *words])
+
+
+def test_the_first_divergence_is_placed_and_measured() -> None:
+    made = toy_engine()
+    engine = Engine(replace(made.parts, accept=Slipping()), made.settings)
+    texts = Texts(prompts=[[0, 1, 2]], max_new_tokens=24, max_gap=0.0)
+    found = greedy_text(engine, texts)
+    (divergence,) = found.numbers["divergences"]
+    assert divergence["place"] == 18  # 3 prompt tokens, and the law at position 20 gives the 18th
+    assert divergence["gap"] > 0
+
+
+@pytest.mark.parametrize(("gap", "passed"), [(1e9, None), (0.0, False)])
+def test_half_precision_is_reported_never_called_equal(gap: float, passed: bool | None) -> None:
+    made = toy_engine()
+    made.parts.target.dtype, kept = torch.bfloat16, made.parts.target.dtype
+    try:
+        texts = Texts(prompts=[[0, 1, 2]], max_new_tokens=24, max_gap=gap)
+        right = greedy_text(made, texts)
+        assert right.passed is None
+        assert "promises no equality" in right.finding
+        wrong = greedy_text(Engine(replace(made.parts, accept=Slipping()), made.settings), texts)
+        assert wrong.passed is passed
+        assert "logit gap" in wrong.finding
+    finally:
+        made.parts.target.dtype = kept
+
+
+def test_end_tokens_and_stop_strings_are_no_divergence() -> None:
+    engine = load(["target=toy", "drafter=ngram", "stop.eos=[0,4]"])
+    prompts = [[0, 1, 2], [5], [3, 3]]
+    found = greedy_text(engine, Texts(prompts=prompts, max_new_tokens=24, max_gap=0.0))
+    assert found.passed
+    assert found.numbers["tokens"] < 72
+
+
+def certificate(*found: Check, lossless: bool = True) -> Certificate:
+    return Certificate(words=dict.fromkeys(AXES, "x"), lossless=lossless, checks=found)
+
+
+def ok(**changes: Any) -> Check:
+    return Check(**{"name": "a", "passed": True, "finding": "", "caught": True, **changes})
+
+
+@pytest.mark.parametrize(
+    ("held", "words", "code"),
+    [
+        (certificate(ok()), "exact", 0),
+        (certificate(ok(), not_run("b", "why")), "exact", 0),
+        (certificate(ok(), not_run("b", "why", applies=True)), "not certified in full", 0),
+        (certificate(ok(), ok(passed=None)), "not certified", 0),
+        (certificate(ok(), ok(passed=False)), "NOT EXACT", 1),
+        (certificate(ok(), ok(caught=False)), "no verdict", 1),
+        (certificate(ok(passed=False), ok(caught=False)), "NOT EXACT", 1),
+        (certificate(ok(), ok(passed=False, caught=False)), "no verdict", 1),
+        (certificate(not_run("b", "why")), "not certified", 0),
+        (certificate(ok(), lossless=False), "lossy, as declared", 0),
+        (certificate(ok(passed=False), lossless=False), "lossy, as declared", 0),
+        (certificate(ok(caught=False), lossless=False), "no verdict", 1),
+    ],
+)
+def test_verdicts_in_words(held: Certificate, words: str, code: int) -> None:
+    assert held.verdict.startswith(words)
+    assert held.exit_code == code
+
+
+def test_what_is_piped_carries_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    certificate(ok(finding="[red]no[/red]"), ok(passed=False)).show()
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith("verdict: NOT EXACT")
+    assert "[red]no[/red]" in out
+    assert all(character.isprintable() or character == "\n" for character in out)
+
+
+def test_json_holds_no_infinity(tmp_path: Path) -> None:
+    certificate(ok(numbers={"gap": float("inf")})).write(tmp_path / "certificate.json")
+    held = json.loads((tmp_path / "certificate.json").read_text(), parse_constant=_refuse)
+    assert held["checks"][0]["numbers"]["gap"] is None
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def _counts(probs: dict[tuple[int, ...], float], scale: int) -> Counter[tuple[int, ...]]:
+    return Counter({tokens: round(p * scale) for tokens, p in probs.items()})
+
+
+def test_chi_square_sees_shifts_impossible_texts_and_rare_cells() -> None:
+    law = {(0,): 0.5, (1,): 0.3, (2,): 0.199, (3,): 0.001}
+    assert chi_square(_counts(law, 1000), law) > 0.9
+    shifted = {(0,): 0.4, (1,): 0.4, (2,): 0.199, (3,): 0.001}
+    assert chi_square(_counts(shifted, 1000), law) < 1e-6
+    assert chi_square(_counts({**law, (4,): 0.001}, 1000), law) == 0.0
+    assert chi_square(Counter({(0,): 500}), {(0,): 1.0}) == 1.0
+
+
+def test_oracle_remembers_what_it_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specframe.task import oracle
+
+    calls = []
+    whole: Callable[..., Any] = oracle.full_forward
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return whole(*args)
+
+    monkeypatch.setattr(oracle, "full_forward", counted)
+    answer = oracle.greedy_oracle(toy_engine(), 6)
+    assert answer([0, 1], 0) == answer([0, 1], 0)
+    assert len(calls) == 6

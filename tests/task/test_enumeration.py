@@ -1,0 +1,118 @@
+"""The enumerator visits every branch once, with its probability, and refuses what it cannot walk."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from specframe.task.enumeration import (
+    Enumerator,
+    TooManyBranches,
+    branches,
+    exact_law,
+    max_error,
+    sequence_law,
+    total_variation,
+)
+from specframe.types import How
+from tests.models import Composition, lm_of, sampling_config, toy, tree_of
+
+YES = torch.ones(1, dtype=torch.bool)
+
+
+def walk(run, limit: int = 1000):  # type: ignore[no-untyped-def]
+    return list(branches(run, max_branches=limit))
+
+
+def test_draws_multiply_and_sum_to_one() -> None:
+    probs = torch.tensor([[0.2, 0.0, 0.8]], dtype=torch.float64)
+
+    def run(rng: Enumerator) -> tuple[int, int, bool]:
+        first = int(rng.categorical("draft", probs, (0,), YES))
+        second = int(rng.target(3 * probs, 0, YES))
+        return first, second, bool(rng.coin(torch.tensor(0.25), (0,), YES))
+
+    found = walk(run)
+    assert [outcome for outcome, _ in found] == [
+        (a, b, c) for a, b, c in itertools.product((0, 2), (0, 2), (False, True))
+    ]
+    assert math.fsum(p for _, p in found) == pytest.approx(1, abs=1e-15)
+    assert dict(found)[(2, 2, True)] == pytest.approx(0.8 * 0.8 * 0.25)
+
+
+def test_batched_rows_branch_for_themselves_and_idle_rows_do_not() -> None:
+    probs = torch.full((3, 2), 0.5)
+    where = torch.tensor([True, False, True])
+
+    def run(rng: Enumerator) -> list[int]:
+        return rng.categorical("draft", probs, (0,), where).tolist()
+
+    assert [outcome for outcome, _ in walk(run)] == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]]
+
+
+def test_later_draws_may_depend_on_earlier_ones() -> None:
+    def run(rng: Enumerator) -> tuple[int, ...]:
+        tosses = []
+        while len(tosses) < 3 and rng.coin(torch.tensor([0.5]), (0,), YES):
+            tosses.append(1)
+        return tuple(tosses)
+
+    assert dict(walk(run)) == {(): 0.5, (1,): 0.25, (1, 1): 0.125, (1, 1, 1): 0.125}
+
+
+def test_certain_coins_do_not_branch() -> None:
+    for probability in (0.0, 1.0):
+        coin = torch.tensor([probability])
+        found = walk(lambda rng, coin=coin: bool(rng.coin(coin, (0,), YES)))
+        assert found == [(bool(probability), 1.0)]
+
+
+def test_a_limit_of_branches_is_kept() -> None:
+    with pytest.raises(TooManyBranches, match="more than 3 branches"):
+        walk(lambda rng: rng.categorical("draft", torch.ones(1, 4), (0,), YES), limit=3)
+    assert len(walk(lambda rng: rng.target(torch.ones(1, 4), 0, YES), limit=4)) == 4
+
+
+def test_what_cannot_be_enumerated_is_refused() -> None:
+    rng = Enumerator([])
+    with pytest.raises(ValueError, match="coupled"):
+        rng.coupled(torch.ones(1, 2), None, 0, 1)
+    with pytest.raises(ValueError, match="raw uniforms"):
+        rng.uniform("accept", 0)
+    with pytest.raises(ValueError, match="sums to"):
+        rng.categorical("draft", torch.tensor([[math.nan, 1.0]]), (0,), YES)
+
+
+@pytest.mark.parametrize("how", ["place", "iid"])
+def test_probabilities_of_a_decode_sum_to_one(how: How) -> None:
+    target = toy(vocab_size=3)
+    engine = Composition(
+        target=target,
+        drafter=lm_of(toy(blend=0.5, vocab_size=3), target),
+        tree=tree_of("chain", how),
+        how=how,
+        sampling=sampling_config(1.0),
+    ).engine()
+    law, count = sequence_law(engine, [0, 1], length=3, max_branches=500)
+    assert math.fsum(law.values()) == pytest.approx(1, abs=1e-12)
+    assert len(law) == 27
+    assert count == (27 if how == "place" else 81)
+
+
+def test_the_exact_law_is_the_product_of_the_table() -> None:
+    target = toy(vocab_size=3)
+    made = Composition(target=target, sampling=sampling_config(1.0)).decoding(4)
+    made.begin([0, 1])
+    law = exact_law(target, made.sampling, [0, 1], length=2)
+    table = target.table.exp()
+    assert law[(2, 0)] == pytest.approx(float(table[0, 1, 2] * table[1, 2, 0]), abs=1e-15)
+
+
+def test_distances_of_laws() -> None:
+    one, other = {(0,): 0.5, (1,): 0.5}, {(0,): 0.25, (2,): 0.75}
+    assert max_error(one, other) == 0.75
+    assert total_variation(one, other) == 0.75
+    assert total_variation(one, one) == 0

@@ -1,0 +1,230 @@
+"""The emitted text follows the target's law: exactly, by enumeration, and by sampling."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from specframe.accept.base import AcceptRule
+from specframe.accept.match import Match
+from specframe.accept.rejection import Rejection
+from specframe.accept.typical import Typical
+from specframe.drafter.base import Drafter
+from specframe.generation import Engine
+from specframe.target.toy import Toy
+from specframe.task.broken import Careless, NoResidual
+from specframe.task.checks import sampled_law
+from specframe.task.enumeration import exact_law, max_error, sampling_of, sequence_law
+from specframe.tree.base import TreePolicy
+from specframe.tree.chain import Chain
+from specframe.tree.dynamic import Dynamic
+from specframe.tree.static import Static
+from specframe.types import Context, Frontier, How, Proposal, TargetOutput
+from tests.models import CPU, RUNTIME, Composition, drafter_of, lm_of, sampling_config, toy, tree_of
+
+PROMPT = (0, 1, 2, 0)
+TREES: dict[str, Callable[[How], TreePolicy]] = {
+    "chain": lambda how: Chain(depth=2, max_nodes=8, proposal=how),
+    "static": lambda how: Static(depth=2, max_nodes=8, proposal=how, paths=[[0], [1], [1, 0]]),
+}
+LAWS: dict[str, dict[str, float]] = {
+    "plain": {},
+    "top_p": {"top_p": 0.8},
+    "penalty": {"repetition_penalty": 1.3},
+}
+RULES: dict[str, type[AcceptRule]] = {"match": Match, "rejection": Rejection}
+
+
+def small_toy(blend: float = 0.0) -> Toy:
+    return Toy(
+        vocab_size=3,
+        table_seed=1,
+        spread=1.5,
+        blend=blend,
+        max_positions=None,
+        device=CPU,
+        runtime=RUNTIME,
+        draft=None,
+    )
+
+
+def engine(
+    rule: AcceptRule, tree: str, how: How, temperature: float = 1.0, **changes: float
+) -> Engine:
+    target = small_toy()
+    return Composition(
+        target=target,
+        drafter=lm_of(small_toy(0.5), target),
+        tree=TREES[tree](how),
+        accept=rule,
+        how=how,
+        sampling=sampling_config(temperature, **changes),
+    ).engine()
+
+
+CASES = [
+    pytest.param(rule, tree, how, temperature, law, id=f"{rule}-{tree}-{how}-{temperature}-{law}")
+    for rule in RULES
+    for tree in TREES
+    for how in ("place", "iid", "wor")
+    for temperature in (0.7, 1.0)
+    for law in LAWS
+]
+
+
+def error_of(made: Engine, length: int, *, max_branches: int = 1000) -> float:
+    """Largest error in the law of a text of `length` tokens."""
+    law, _ = sequence_law(made, PROMPT, length=length, max_branches=max_branches)
+    target = made.parts.target
+    assert isinstance(target, Toy)
+    return max_error(law, exact_law(target, sampling_of(made, len(PROMPT)), PROMPT, length=length))
+
+
+def is_cheap(rule: str, tree: str, how: How, law: str) -> bool:
+    """Whether four tokens take less than a second (shorter texts have shallower drafts)."""
+    return law == "top_p" or how == "place" or (rule == "rejection" and tree == "chain")
+
+
+@pytest.mark.parametrize(("rule", "tree", "how", "temperature", "law"), CASES)
+def test_the_law_of_a_whole_text_is_exact(
+    rule: str, tree: str, how: How, temperature: float, law: str
+) -> None:
+    made = engine(RULES[rule](), tree, how, temperature, **LAWS[law])
+    length = 4 if is_cheap(rule, tree, how, law) else 3
+    assert error_of(made, length, max_branches=3000) < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "tree", "how", "temperature", "law"),
+    [case for case in CASES if not is_cheap(*case.values[:3], case.values[4])],  # type: ignore[arg-type]
+)
+def test_the_law_of_a_longer_text_is_exact(
+    rule: str, tree: str, how: How, temperature: float, law: str
+) -> None:
+    made = engine(RULES[rule](), tree, how, temperature, **LAWS[law])
+    assert error_of(made, 4, max_branches=30_000) < 1e-12
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("rule", [NoResidual(), Careless()], ids=["no residual", "careless"])
+@pytest.mark.parametrize("law", LAWS)
+def test_control_a_broken_rule_is_noticed(law: str, rule: AcceptRule, tree: str) -> None:
+    assert error_of(engine(rule, tree, "iid", **LAWS[law]), 3) > 1e-3
+
+
+def test_a_lossy_rule_is_noticed() -> None:
+    rule = Typical(epsilon=0.09, delta=0.3, temperature=0.7)
+    assert error_of(engine(rule, "static", "place"), 3) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("rule", "tree", "how"),
+    [(Match, "static", "coupled"), (Rejection, "static", "wor"), (Rejection, "chain", "iid")],
+)
+def test_sampled_sequences_follow_the_law(
+    rule: type[AcceptRule], tree: str, how: How
+) -> None:
+    found = sampled_law(engine(rule(), tree, how), PROMPT, length=3, draws=700)
+    assert found.numbers["p_value"] > 1e-4
+    assert found.numbers["control_p_value"] < 1e-6, "700 draws are too few to notice anything"
+
+
+def text(made: Engine, prompt: tuple[int, ...] = PROMPT, sequence: int = 0) -> list[int]:
+    return made.generate(prompt, sequence=sequence).tokens
+
+
+def seeded(seed: int, rule: AcceptRule, how: How = "wor") -> Engine:
+    target = toy()
+    return Composition(
+        target=target,
+        drafter=lm_of(toy(blend=0.3), target),
+        tree=TREES["static"](how),
+        accept=rule,
+        how=how,
+        sampling=sampling_config(1.0),
+        seed=seed,
+    ).engine(24)
+
+
+@pytest.mark.parametrize("rule", [Match(), Rejection()], ids=["match", "rejection"])
+def test_seeds_decide_and_nothing_else_does(rule: AcceptRule) -> None:
+    first = text(seeded(5, rule))
+    torch.manual_seed(1)
+    random.seed(1)
+    torch.rand(3)
+    assert text(seeded(5, rule)) == first
+    assert len({tuple(text(seeded(seed, rule))) for seed in range(8)}) == 8
+    assert text(seeded(5, rule), sequence=1) != first
+
+
+@pytest.mark.parametrize("rule", [Match(), Rejection()], ids=["match", "rejection"])
+def test_the_order_of_prompts_is_irrelevant(rule: AcceptRule) -> None:
+    prompts = [(0, 1, 2), (3, 4, 5, 1), (2,)]
+    made = seeded(0, rule)
+    forwards = {n: text(made, prompts[n], n) for n in (0, 1, 2)}
+    backwards = {n: text(made, prompts[n], n) for n in (2, 1, 0)}
+    assert forwards == backwards
+
+
+class Garbage(Drafter):
+    """Logits that have nothing to do with the text."""
+
+    gives_laws = True
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self._generator = torch.Generator().manual_seed(len(context))
+
+    def expand(self, frontier: Frontier) -> list[Proposal]:
+        shape = (len(frontier), 6)
+        return [Proposal(logits=torch.randn(shape, generator=self._generator).double())]
+
+
+DRAFTERS = {
+    "ngram": lambda: drafter_of("ngram", "toy"),
+    "near": lambda: drafter_of("noisy", "toy"),
+    "far": lambda: drafter_of("bad", "toy"),
+    "garbage": Garbage,
+}
+
+
+def golden(rule: AcceptRule, temperature: float, drafter: Drafter, tree: str, how: How) -> list[int]:
+    made = Composition(
+        target=toy(),
+        drafter=drafter,
+        tree=tree_of(tree, how),
+        accept=rule,
+        how=how,
+        sampling=sampling_config(temperature),
+    )
+    return text(made.engine(24))
+
+
+@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_wrong_draft_never_changes_the_text(drafter: str, tree: str) -> None:
+    draws: tuple[How, ...] = ("place",) if drafter == "ngram" else ("place", "iid", "wor", "coupled")
+    for temperature in (0.0, 1.0):
+        alone = golden(Match(), temperature, drafter_of("none", "toy"), "chain", "place")
+        for how in draws:
+            made = golden(Match(), temperature, DRAFTERS[drafter](), tree, how)
+            assert made == alone
+        if temperature == 0:
+            assert golden(Rejection(), 0.0, DRAFTERS[drafter](), tree, "place") == alone
+    broken = golden(Careless(), 0.0, DRAFTERS[drafter](), tree, "place")
+    assert broken != golden(Match(), 0.0, drafter_of("none", "toy"), "chain", "place")
+
+
+def test_re_ranked_placements_are_exact_under_rejection() -> None:
+    made = engine(Rejection(), "chain", "place")
+    parts = Composition(
+        target=made.parts.target,
+        drafter=made.parts.drafter,
+        tree=Dynamic(depth=2, top_k=2, max_nodes=4, proposal="place"),
+        accept=Rejection(),
+        sampling=sampling_config(0.7),
+    )
+    assert error_of(parts.engine(), 4) < 1e-12
