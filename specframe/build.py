@@ -60,6 +60,7 @@ def _top(
     max_new_tokens: Annotated[int, Range(1, 1_000_000)],
     seed: Annotated[int, Range(0, 2**63 - 1)],
     device: str,
+    threads: Annotated[int, Range(1, 1024)] | None,
     require_lossless: bool,
 ) -> None:
     """The schema of the keys that belong to no component."""
@@ -88,6 +89,8 @@ class Plan:
 
     def load(self) -> Engine:
         """Load what the plan names. Raises ConfigError or IncompatibleComponents."""
+        if self.top["threads"] is not None:
+            torch.set_num_threads(self.top["threads"])
         # What needs no weights comes first, so that its mistakes are told at once.
         light = {axis: self._make(axis) for axis in ("runtime", "accept", "cache")}
         light["tree"] = self._make("tree", proposal=self.how)

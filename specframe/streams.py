@@ -45,6 +45,11 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def _unit(bits: Tensor) -> Tensor:
+    """float64 strictly inside (0, 1): 52 bits and a half, as one bit more would round up to 1."""
+    return (_shift(bits, 12).double() + 0.5) * 2.0**-52
+
+
 class Streams:
     """The four streams of one sequence: target noise, draft, accept, policy."""
 
@@ -66,7 +71,7 @@ class Streams:
                     assert isinstance(base, Tensor)
                     state = _mix(base + _signed((counter + 1) * _GOLDEN))
         bits = torch.tensor(_signed(state)) if isinstance(state, int) else state
-        return (_shift(bits, 11).double() + 0.5) * 2.0**-53
+        return _unit(bits)
 
     def noise(self, position: int | Tensor, ids: Tensor) -> Tensor:
         """Target noise: exponential variates [V], keyed by (seed, sequence, position, token id).

@@ -118,14 +118,14 @@ class Router(Drafter):
 
 
 class EarlyExit(Drafter):
-    """Drafts with the target's first layers, in the target's own cache; the rest is the verify pass.
+    """Drafts with the target's first layers, in its own cache; the verify pass does the rest.
 
     As in LayerSkip (arXiv 2404.16710). Slots are taken backwards, so they are out of row order.
     """
 
     needs = Needs(partial_layers=True)
     gives_laws: ClassVar[bool] = True
-    extra_syncs: ClassVar[int] = 1  # which rows the policy never expanded
+    extra_syncs: ClassVar[int] = 2  # which rows the policy never expanded
 
     def __init__(self, *, target: Target, layer: int) -> None:
         self.target, self.layer = target, layer
@@ -192,7 +192,9 @@ class EarlyExit(Drafter):
         visible[:, : self.cache.length] = draft.alive[new][:, None]
         visible.index_copy_(1, slots, draft.ancestors()[new])
         positions = self.cache.length + draft.depths[new]
-        return Rows(tokens=draft.tokens[new], positions=positions, slots=slots[new], visible=visible)
+        return Rows(
+            tokens=draft.tokens[new], positions=positions, slots=slots[new], visible=visible
+        )
 
     def _feed(self, rows: Rows, want: Tensor | None = None) -> Tensor | None:
         layers = (0, self.layer)

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from string import ascii_lowercase
 from typing import Any
 
 import torch
@@ -365,3 +366,34 @@ def prefilled(made: Target, prompt: Sequence[int], cache: str = "dynamic") -> Ca
         held.reset(rows=len(prompt) + 64, device=CPU)
         made.prefill(prompt, held)
     return held
+
+
+def byte_tokenizer(*, bos: bool = False) -> Any:
+    """Every byte is a token; one family adds a first token to a text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<s>": 0, "</s>": 1, **{one: i + 2 for i, one in enumerate(letters)}}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(["<s>", "</s>"])
+    if bos:
+        made.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", 0)]
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
+
+
+@lru_cache
+def speller() -> HF:
+    """A tiny model over bytes that writes lower-case letters."""
+    tokenizer = byte_tokenizer()
+    made = model("llama", vocab_size=len(tokenizer), max_position_embeddings=512)
+    letters = [token for word, token in tokenizer.get_vocab().items() if word in ascii_lowercase]
+    with torch.no_grad():
+        kept = made.lm_head.weight[letters].clone()
+        made.lm_head.weight.zero_()
+        made.lm_head.weight[letters] = kept
+    return HF.of(made, runtime=RUNTIME, tokenizer=tokenizer)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,14 +15,9 @@ from specframe.accept.rejection import Rejection
 from specframe.cache.dynamic import Dynamic as DynamicCache
 from specframe.cache.static import Static as StaticCache
 from specframe.drafter.base import Drafter
-from specframe.stopping import Stopping
-from specframe.streams import Streams
-from specframe.task.enumeration import Enumerator, branches, exact_law, max_error
-from specframe.tree.chain import Chain
 from specframe.tree.dynamic import Dynamic
-from specframe.types import Budget, Frontier, Proposal, StepRecord
-from tests.contract import plain_sampling
-from tests.methods import Cascade, EarlyExit, Lookahead, Recycling, Router
+from specframe.types import Budget, Frontier, Proposal
+from tests.methods import EarlyExit, Lookahead, Recycling, Router
 from tests.models import (
     CACHE_MAKERS,
     PROMPT,
@@ -37,11 +29,8 @@ from tests.models import (
     assert_fresh,
     decode,
     drafter_of,
-    lm_of,
     oracle,
     raw,
-    sampling_config,
-    stop_config,
     target,
     toy,
     tree_of,
@@ -52,7 +41,9 @@ COUNT = 14
 
 def run(drafter: Drafter, tree: str = "chain", family: str = "llama", **more: Any) -> Outcome:
     """Greedy text of a family's model with this drafter."""
-    return decode(Composition(target=target(family), drafter=drafter, tree=tree_of(tree), **more), count=COUNT)
+    return decode(
+        Composition(target=target(family), drafter=drafter, tree=tree_of(tree), **more), count=COUNT
+    )
 
 
 def expected(family: str = "llama") -> list[int]:
@@ -121,7 +112,11 @@ def test_records_of_all_rows(tree: str) -> None:
 @pytest.mark.parametrize("rule", [Match(), Rejection()])
 @pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
 def test_several_sources_a_node(tree: str, rule: AcceptRule) -> None:
-    sources = [drafter_of("noisy", "llama"), drafter_of("ngram", "llama"), drafter_of("bad", "llama")]
+    sources = [
+        drafter_of("noisy", "llama"),
+        drafter_of("ngram", "llama"),
+        drafter_of("bad", "llama"),
+    ]
     outcome = run(Router(*sources), tree, accept=rule)
     assert outcome.tokens == expected()
     if tree == "dynamic":
@@ -211,198 +206,3 @@ def test_dead_rows_are_never_walked_nor_committed() -> None:
     for record in outcome.records:
         assert record.draft.alive[record.path].all()
     assert_fresh(cache, raw("llama"), outcome.loop.context.tokens)
-
-
-# Going back
-
-
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-@pytest.mark.parametrize("kind", ["none", "ngram", "noisy"])
-@pytest.mark.parametrize("tail", [(), (4,), (4, 88, 17, 42)])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_truncate(kind: str, tail: tuple[int, ...], cache: str, temperature: float) -> None:
-    composition = Composition(
-        target=target("llama"),
-        drafter=drafter_of(kind, "llama", cache),
-        tree=tree_of("static"),
-        cache=CACHE_MAKERS[cache](),
-        sampling=sampling_config(temperature),
-    )
-    loop = composition.decoding(24)
-    loop.begin(PROMPT)
-    while len(loop.context) < len(PROMPT) + 9:
-        loop.step()
-    kept = len(PROMPT) + 4
-    prefix = [*loop.context.tokens[:kept], *tail]
-    loop.truncate(kept, tail)
-    assert loop.context.tokens == prefix
-    assert composition.cache.length == len(prefix) - 1
-    assert_fresh(composition.cache, raw("llama"), prefix)
-    while loop.finish_reason is None:
-        loop.step()
-    anew = Composition(target=target("llama"), sampling=sampling_config(temperature))
-    fresh = decode(anew, prefix, len(PROMPT) + 24 - len(prefix))
-    assert loop.context.tokens == [*prefix, *fresh.tokens]
-
-
-def test_truncate_to_the_prompt_needs_a_tail() -> None:
-    loop = Composition(target=toy()).decoding(8)
-    loop.begin((1, 2, 3))
-    loop.step()
-    for length in (3, 2, 99):
-        with pytest.raises(ValueError, match=f"cannot truncate 5 tokens to {length}"):
-            loop.truncate(length)
-    loop.truncate(3, (4,))
-    assert loop.context.tokens == [1, 2, 3, 4]
-
-
-def test_a_tail_may_end_the_text() -> None:
-    loop = Composition(target=toy(), stop=stop_config(eos=[5])).decoding(20)
-    loop.begin((1, 2, 3))
-    loop.truncate(3, (4, 5, 0))
-    assert loop.context.tokens == [1, 2, 3, 4, 5]
-    assert loop.finish_reason == "eos"
-
-
-# A loop inside a drafter
-
-
-def cascade(*, rule: AcceptRule, temperature: float, family: str = "toy", **more: Any) -> Composition:
-    """A draft that is itself decoded speculatively: inner target, inner draft, inner tree."""
-    if family == "toy":
-        outer, inner, small = toy(), toy(blend=0.3), toy(blend=0.6)
-    else:
-        outer, inner, small = (target("llama"), drafter_of("noisy", "llama").model, None)  # type: ignore[attr-defined]
-    draft = drafter_of("ngram", "toy") if small is None else lm_of(small, inner)
-    sampling = sampling_config(temperature)
-    loop = Composition(
-        target=inner, drafter=draft, tree=tree_of("static"), sampling=sampling, seed=1
-    ).decoding(200)
-    return Composition(
-        target=outer,
-        drafter=Cascade(loop=loop, length=4, **more),
-        tree=Chain(depth=6, max_nodes=8, proposal="place"),
-        accept=rule,
-        sampling=sampling,
-    )
-
-
-@pytest.mark.parametrize("family", ["toy", "llama"])
-@pytest.mark.parametrize("rule", [Match(), Rejection()])
-def test_cascade_is_greedy_at_zero(rule: AcceptRule, family: str) -> None:
-    prompt = (1, 2, 3)
-    outcome = decode(cascade(rule=rule, temperature=0.0, family=family), prompt, 30)
-    plain = decode(Composition(target=toy() if family == "toy" else target("llama")), prompt, 30)
-    assert outcome.tokens == plain.tokens
-    if family == "toy":
-        assert outcome.num_accepted > 0
-
-
-def test_cascade_under_match_is_the_text_of_the_seed() -> None:
-    outcome = decode(cascade(rule=Match(), temperature=1.0), (1, 2, 3), 40)
-    plain = decode(Composition(target=toy(), sampling=sampling_config(1.0)), (1, 2, 3), 40)
-    assert outcome.tokens == plain.tokens
-
-
-def cascade_law(*, length: int, honest: bool) -> dict[tuple[int, ...], float]:
-    """The exact law of a cascade over two tokens, both loops' draws enumerated."""
-    outer, inner = toy(vocab_size=2), toy(vocab_size=2, blend=0.5)
-
-    def decoding(composition: Composition, rng: Enumerator, room: int) -> Any:
-        loop = composition.decoding(room)
-        loop._stopping, loop._make_streams = Stopping([]), lambda sequence: rng
-        return loop
-
-    def decode_once(rng: Enumerator) -> tuple[int, ...]:
-        hot = sampling_config(1.0)
-        small = lm_of(toy(vocab_size=2, blend=0.9), inner)
-        chain = Chain(depth=1, max_nodes=3, proposal="iid")
-        inside = Composition(
-            target=inner, drafter=small, tree=chain, accept=Rejection(), how="iid", sampling=hot
-        )
-        drafter = Cascade(loop=decoding(inside, rng, 20), length=1, honest=honest)
-        outside = Composition(
-            target=outer,
-            drafter=drafter,
-            tree=Chain(depth=2, max_nodes=4, proposal="place"),
-            accept=Rejection(),
-            sampling=hot,
-        )
-        loop = decoding(outside, rng, length)
-        tokens = loop.begin((0, 1))
-        while loop.finish_reason is None:
-            tokens += loop.step().tokens
-        return tuple(tokens)
-
-    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    for tokens, probability in branches(decode_once, max_branches=20_000):
-        law[tokens] += probability
-    return dict(law)
-
-
-def test_cascade_under_rejection_is_exact() -> None:
-    length = 3
-    reference = exact_law(toy(vocab_size=2), plain_sampling(1.0), (0, 1), length=length)
-    assert max_error(cascade_law(length=length, honest=True), reference) < 1e-12
-    wrong = max_error(cascade_law(length=length, honest=False), reference)
-    assert wrong > 1e-3, "a draft that lies about its law must be caught"
-
-
-# What a record says
-
-
-def check_record(record: StepRecord, context: list[int]) -> None:
-    """The promises of StepRecord and Verdict."""
-    draft, tokens, path = record.draft, record.tokens, record.path
-    assert len(path) == len(tokens) - 1
-    walked = [0, *path]
-    assert all(int(draft.parents[row]) == above for above, row in itertools.pairwise(walked))
-    drafted = [int(draft.tokens[row]) for row in path]
-    assert tokens[:-1] == drafted
-    whole = record.verdict.path[: int(record.verdict.count) - 1].tolist()
-    assert whole[: len(path)] == path
-    if record.was_cut:
-        assert record.num_accepted == len(tokens)
-        assert tokens[-1] == int(draft.tokens[whole[len(path)]])
-        assert record.finish_reason is not None
-    else:
-        assert record.num_accepted == len(path)
-        assert len(tokens) == int(record.verdict.count)
-    assert context[record.length_before :] == tokens
-    assert [phase for phase, _ in record.marks] == ["start", "draft", "verify", "accept", "commit", "host"]
-
-
-@pytest.mark.parametrize("rule", [Match(), Rejection()])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_records(rule: AcceptRule, temperature: float) -> None:
-    was_cut = 0
-    for eos, seed, tree in itertools.product(([], [2], [0, 4]), range(4), ("chain", "static")):
-        how = "wor" if temperature and isinstance(rule, Rejection) else "place"
-        composition = Composition(
-            target=toy(),
-            drafter=drafter_of("perfect", "toy"),
-            tree=tree_of(tree, how),  # type: ignore[arg-type]
-            accept=rule,
-            how=how,  # type: ignore[arg-type]
-            sampling=sampling_config(temperature),
-            stop=stop_config(eos=eos),
-            seed=seed,
-        )
-        loop = composition.decoding(13)
-        loop.begin((1, 2, 3, seed))
-        while loop.finish_reason is None:
-            record = loop.step()
-            check_record(copy.copy(record), loop.context.tokens)
-            was_cut += record.was_cut
-        assert len(loop.context) <= 4 + 13
-        assert loop.context.tokens[-1] in eos or len(loop.context) == 4 + 13
-    assert was_cut, "some text must end inside a draft"
-
-
-def test_streams_of_a_sequence_are_its_own() -> None:
-    texts = [
-        decode(Composition(target=toy(), sampling=sampling_config(1.0)), (1, 2), 20, sequence=n).tokens
-        for n in (0, 1, 0)
-    ]
-    assert texts[0] == texts[2] != texts[1]
-    assert Streams(seed=0, sequence=1).sequence == 1

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from specframe.streams import Stream, Streams
+from specframe.streams import Stream, Streams, _unit
 
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 ALL = torch.ones(1, dtype=torch.bool)
@@ -30,6 +30,13 @@ def test_uniforms_are_uniform(stream: Stream) -> None:
     assert values.max() < 1
     assert abs(values.mean() - 0.5) < 4 * (1 / 12 / 20_000) ** 0.5
     assert chisquare(torch.histc(values, bins=100, min=0, max=1).numpy()).pvalue > 1e-4
+
+
+def test_no_bits_give_zero_or_one() -> None:
+    """At u = 1 the noise would be 0, and 0 / 0 would make an impossible token the arg max."""
+    values = _unit(torch.tensor([0, -1, 2**63 - 1, -(2**63)]))
+    assert values.min() > 0
+    assert values.max() < 1
 
 
 def test_neighbouring_counters_are_uncorrelated() -> None:
@@ -53,7 +60,8 @@ def test_streams_seeds_sequences_and_counters_do_not_collide() -> None:
     values: list[float] = []
     for seed, sequence, stream in itertools.product(range(4), range(4), STREAMS):
         grid = Streams(seed=seed, sequence=sequence)
-        values += grid.uniform(stream, torch.arange(-1, 20)[:, None], torch.arange(-1, 20)).view(-1).tolist()
+        counters = torch.arange(-1, 20)
+        values += grid.uniform(stream, counters[:, None], counters).view(-1).tolist()
     assert len(set(values)) == len(values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specframe.types import Context, Draft, Frontier, InnerLoop, Proposal
-from tests.contract import check_visibility
+from tests.drafts import check_visibility
 from tests.models import Composition, toy
 
 CPU = torch.device("cpu")

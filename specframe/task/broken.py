@@ -74,9 +74,7 @@ class Shifted(Drafter):
         self._inner.begin(context, out)
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
-        return [
-            replace(one, logits=_rolled(one.logits)) for one in self._inner.expand(frontier)
-        ]
+        return [replace(one, logits=_rolled(one.logits)) for one in self._inner.expand(frontier)]
 
     def observe(self, record: StepRecord) -> None:
         self._inner.observe(record)

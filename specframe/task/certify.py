@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -17,14 +18,13 @@ from specframe.task.certificate import Certificate
 from specframe.task.checks import (
     Check,
     Texts,
-    enumerated_law,
     greedy_text,
     not_run,
     perfect_drafter,
-    sampled_law,
     seeded_text,
 )
 from specframe.task.enumeration import TooManyBranches
+from specframe.task.law_checks import enumerated_law, sampled_law
 
 _AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
 _PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
@@ -153,16 +153,18 @@ class Certify(Task):
             )
         for length in range(self.length, 1, -1):
             try:
-                return enumerated_law(
+                found = enumerated_law(
                     engine, self.toy_prompt, length=length, max_branches=self.max_branches
                 )
+                return _noted(found, job, engine)
             except TooManyBranches as error:
                 reason = str(error)
         return not_run("law by enumeration", reason, applies=True)
 
     def _sampled(self, job: Job) -> Check:
         engine = self._toy(job, self._warm(job), *self._small_tree(job))
-        return sampled_law(engine, self.toy_prompt, length=self.length, draws=self.draws)
+        found = sampled_law(engine, self.toy_prompt, length=self.length, draws=self.draws)
+        return _noted(found, job, engine)
 
     def _perfect(self, job: Job, name: str, temperature: float) -> Check:
         parts = job.engine.parts
@@ -177,6 +179,15 @@ class Certify(Task):
                 name, f"tree.proposal={engine.parts.how}: children are kept with p(children) only"
             )
         return perfect_drafter(engine, self.toy_prompt, max_new_tokens=_DRAFT_TOKENS)
+
+
+def _noted(check: Check, job: Job, engine: Engine) -> Check:
+    """The check, saying so where another drafter than the user's was used."""
+    if type(engine.parts.drafter) is type(job.engine.parts.drafter):
+        return check
+    name = job.config["drafter"]["name"]
+    note = f"{check.finding}; on the toy, drafter=lm stands in for drafter={name}"
+    return replace(check, finding=note)
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:

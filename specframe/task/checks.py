@@ -1,8 +1,7 @@
-"""The checks of a certificate. Each runs the combination, and a broken one that it must catch."""
+"""Checks of a certificate on texts: each runs the combination and a broken one it must catch."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,21 +12,9 @@ from specframe.accept.base import AcceptRule
 from specframe.cache.base import CACHES
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.generation import Engine
-from specframe.target.toy import Toy
-from specframe.task.broken import Careless, NoResidual, Shifted
-from specframe.task.enumeration import (
-    Law,
-    exact_law,
-    max_error,
-    sampling_of,
-    sequence_law,
-    total_variation,
-)
+from specframe.task.broken import Careless, Shifted
 from specframe.task.oracle import Divergence, compare, greedy_oracle, plain
 from specframe.types import StepRecord
-
-TOLERANCE = 1e-12  # of a law in float64
-SURE = 1e-6  # p-value below which a chi-square test rejects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +103,7 @@ def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Chec
 def _text_control(broken: Engine, texts: Texts, reference: Any) -> bool:
     """Whether any text of a broken engine is seen to differ."""
     for index, prompt in enumerate(texts.prompts):
-        tokens = broken.generate(
-            prompt, sequence=index, max_new_tokens=texts.max_new_tokens
-        ).tokens
+        tokens = broken.generate(prompt, sequence=index, max_new_tokens=texts.max_new_tokens).tokens
         if compare(broken, prompt, tokens, reference, sequence=index) is not None:
             return True
     return False
@@ -160,104 +145,6 @@ class Counted:
         """Add one step."""
         self.rows += record.draft.num_rows - 1
         self.accepted += record.num_accepted
-
-
-def enumerated_law(
-    engine: Engine, prompt: Sequence[int], *, length: int, max_branches: int
-) -> Check:
-    """Every branch of the decode on a toy target against the exact law, in float64."""
-    exact = _exact(engine, prompt, length)
-    law, count = sequence_law(engine, prompt, length=length, max_branches=max_branches)
-    error = max_error(law, exact)
-    control, broken_error = "", 0.0
-    for rule in _controls(engine):
-        broken, _ = sequence_law(
-            with_rule(engine, rule), prompt, length=length, max_branches=max_branches
-        )
-        control, broken_error = rule.title, max_error(broken, exact)
-        if broken_error >= TOLERANCE:
-            break
-    distance = total_variation(law, exact)
-    return Check(
-        name="law by enumeration",
-        passed=error < TOLERANCE,
-        finding=(
-            f"largest error {error:.1e} over all sequences of {length} tokens, {count} branches, "
-            f"total variation {distance:.1e}"
-        ),
-        numbers={
-            "max_error": error,
-            "total_variation": distance,
-            "branches": count,
-            "length": length,
-            "control_error": broken_error,
-        },
-        control=control,
-        caught=broken_error >= TOLERANCE,
-    )
-
-
-def sampled_law(engine: Engine, prompt: Sequence[int], *, length: int, draws: int) -> Check:
-    """A chi-square test of sampled sequences on a toy target, with the engine's own streams."""
-    exact = _exact(engine, prompt, length)
-    p_value = _p_value(engine, prompt, exact, draws)
-    control, broken = "", 1.0
-    for rule in _controls(engine):
-        control, broken = rule.title, _p_value(with_rule(engine, rule), prompt, exact, draws)
-        if broken < SURE:
-            break
-    return Check(
-        name="law by sampling",
-        passed=p_value >= SURE,
-        finding=(
-            f"chi-square p = {p_value:.2g} over {draws} sequences of {length} tokens "
-            f"(the broken rule gets p = {broken:.1g})"
-        ),
-        numbers={"p_value": p_value, "draws": draws, "length": length, "control_p_value": broken},
-        control=control,
-        caught=broken < SURE,
-    )
-
-
-def _controls(engine: Engine) -> list[Careless | NoResidual]:
-    """Broken rules, the subtlest first; it may be right by chance where laws are one-hot."""
-    drawn = engine.parts.how in ("iid", "wor")
-    return [NoResidual(), Careless()] if drawn else [Careless()]
-
-
-def _exact(engine: Engine, prompt: Sequence[int], length: int) -> Law:
-    toy = engine.parts.target
-    assert isinstance(toy, Toy), "laws are checked on target=toy"
-    return exact_law(toy, sampling_of(engine, len(prompt)), prompt, length=length)
-
-
-def _p_value(engine: Engine, prompt: Sequence[int], exact: Law, draws: int) -> float:
-    length = len(next(iter(exact)))
-    counts = Counter(
-        tuple(engine.generate(prompt, sequence=draw, max_new_tokens=length).tokens)
-        for draw in range(draws)
-    )
-    return chi_square(counts, exact)
-
-
-def chi_square(counts: Counter[tuple[int, ...]], law: Law) -> float:
-    """p-value of counts under a law; sequences expected less than 5 times share a cell."""
-    from scipy.stats import chisquare
-
-    if any(tokens not in law for tokens in counts):
-        return 0.0
-    draws = counts.total()
-    large = [tokens for tokens in law if law[tokens] * draws >= 5]
-    observed = [counts[tokens] for tokens in large]
-    expected = [law[tokens] * draws for tokens in large]
-    rest = draws - sum(expected)
-    if rest >= 5 or not large:
-        observed.append(draws - sum(observed))
-        expected.append(rest)
-    else:
-        observed[-1] += draws - sum(observed)
-        expected[-1] += rest
-    return float(chisquare(observed, expected).pvalue) if len(observed) > 1 else 1.0
 
 
 def perfect_drafter(engine: Engine, prompt: Sequence[int], *, max_new_tokens: int) -> Check:

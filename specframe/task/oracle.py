@@ -41,9 +41,7 @@ def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def preferences(
-    engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int
-) -> Tensor:
+def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int) -> Tensor:
     """[V] what the next token maximises: processed scores, at T > 0 log law plus the noise."""
     sampling = sampling_of(engine, prompt_length)
     ids = torch.tensor([list(tokens)], device=engine.parts.target.device)

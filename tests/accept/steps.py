@@ -33,7 +33,9 @@ Grow = Callable[[TreeBuilder, "Table"], Draft]
 class Table:
     """Laws [V] by drafted path (its last two tokens matter), from a seed or given for all paths."""
 
-    def __init__(self, seed: int = 0, *, laws: Sequence[float] | None = None, size: int = V) -> None:
+    def __init__(
+        self, seed: int = 0, *, laws: Sequence[float] | None = None, size: int = V
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         logits = torch.randn((size + 1, size + 1, size), generator=generator, dtype=torch.float64)
         self.laws = (1.5 * logits).softmax(-1)
@@ -82,7 +84,11 @@ def plain_sampling(temperature: float = 1.0, **changes: object) -> Sampling:
 def builder(rng: Streams, how: How, sampling: Sampling | None = None) -> TreeBuilder:
     """A builder under the one-token context."""
     return TreeBuilder(
-        context=torch.tensor(CONTEXT), sampling=sampling or plain_sampling(), rng=rng, step=1, how=how
+        context=torch.tensor(CONTEXT),
+        sampling=sampling or plain_sampling(),
+        rng=rng,
+        step=1,
+        how=how,
     )
 
 

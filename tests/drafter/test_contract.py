@@ -8,6 +8,6 @@ from specframe.drafter.base import DRAFTERS
 from tests.contract import DrafterContract
 
 
-@pytest.mark.parametrize("word", DRAFTERS.names())
+@pytest.mark.parametrize("name", DRAFTERS.names())
 class TestDrafters(DrafterContract):
     """The suite over the registry."""

@@ -18,14 +18,18 @@ from tests.models import Composition, decode, toy, tree_of
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))
 
 
-def drafter(tokens: Sequence[int], *, n_max: int = 3, n_min: int = 1, length: int = 4, matches: int = 8) -> Ngram:
+def drafter(
+    tokens: Sequence[int], *, n_max: int = 3, n_min: int = 1, length: int = 4, matches: int = 8
+) -> Ngram:
     """One that has begun on these tokens."""
     made = Ngram(n_max=n_max, n_min=n_min, length=length, max_matches=matches)
     made.begin(Context.of(tokens, torch.device("cpu")), NOTHING)
     return made
 
 
-def search(tokens: Sequence[int], *, n_max: int, n_min: int, length: int, matches: int) -> list[list[int]]:
+def search(
+    tokens: Sequence[int], *, n_max: int, n_min: int, length: int, matches: int
+) -> list[list[int]]:
     """Continuations: longest suffix first, latest occurrence first, each place once."""
     places: list[int] = []
     for n in range(n_max, n_min - 1, -1):
@@ -95,7 +99,9 @@ def test_the_longest_suffix_comes_first() -> None:
 def test_several_matches_become_a_tree() -> None:
     prompt = (1, 2, 0, 3, 1, 2, 4, 5, 1, 2)
     composition = Composition(
-        target=toy(), drafter=Ngram(n_max=2, n_min=2, length=3, max_matches=4), tree=tree_of("native")
+        target=toy(),
+        drafter=Ngram(n_max=2, n_min=2, length=3, max_matches=4),
+        tree=tree_of("native"),
     )
     loop = composition.decoding(8)
     loop.begin(prompt)
@@ -110,7 +116,9 @@ def test_several_matches_become_a_tree() -> None:
 
 def test_without_a_match_the_step_is_plain() -> None:
     composition = Composition(
-        target=toy(), drafter=Ngram(n_max=32, n_min=32, length=4, max_matches=2), tree=tree_of("dynamic")
+        target=toy(),
+        drafter=Ngram(n_max=32, n_min=32, length=4, max_matches=2),
+        tree=tree_of("dynamic"),
     )
     outcome = decode(composition, (1, 2, 3), 20)
     assert all(record.draft.num_rows == 1 for record in outcome.records)
@@ -119,7 +127,9 @@ def test_without_a_match_the_step_is_plain() -> None:
 
 def test_repeated_text_is_accepted() -> None:
     composition = Composition(
-        target=toy(), drafter=Ngram(n_max=3, n_min=1, length=6, max_matches=4), tree=tree_of("chain")
+        target=toy(),
+        drafter=Ngram(n_max=3, n_min=1, length=6, max_matches=4),
+        tree=tree_of("chain"),
     )
     outcome = decode(composition, (1, 2, 3), 40)
     assert outcome.num_accepted > 20, "a greedy chain over six tokens repeats itself"

@@ -9,7 +9,8 @@ import torch
 
 from specframe.drafter.base import Continuation, Retrieval
 from specframe.types import Budget, Context, TargetOutput
-from tests.contract import builder, make, paths
+from tests.contract import make
+from tests.drafts import builder, paths
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))
 HELD = [

@@ -8,6 +8,6 @@ from specframe.runtime.base import RUNTIMES
 from tests.contract import RuntimeContract
 
 
-@pytest.mark.parametrize("word", RUNTIMES.names())
+@pytest.mark.parametrize("name", RUNTIMES.names())
 class TestRuntimes(RuntimeContract):
     """The suite over the registry."""

@@ -13,11 +13,11 @@ from specframe.types import Draft
 from tests.models import (
     CACHE_MAKERS,
     CPU,
+    Composition,
     decode,
     prefilled,
     target,
     toy,
-    Composition,
 )
 
 TOKENS = (1, 2, 3, 2, 4, 0, 5)

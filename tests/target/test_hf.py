@@ -230,9 +230,7 @@ def test_window_on_every_layer(family: str) -> None:
     for _ in range(20):
         tokens.append(int(full_logits(plain, tokens)[-1].argmax()))
     for tree in ("chain", "static"):
-        composed = Composition(
-            target=made, drafter=drafter_of("ngram", family), tree=tree_of(tree)
-        )
+        composed = Composition(target=made, drafter=drafter_of("ngram", family), tree=tree_of(tree))
         assert decode(composed, LONG_PROMPT, 20).tokens == tokens[len(LONG_PROMPT) :]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from specframe.target.tokenizer import HFTokenizer, _Redecoding
+from tests.models import byte_tokenizer
 
 TEXTS = (
     "plain words",
@@ -15,24 +14,6 @@ TEXTS = (
     "an emoji \U0001f600 and \U0001f44d\U0001f3fd more",
     "line\nbreak",
 )
-
-
-def byte_tokenizer(*, bos: bool = False) -> Any:
-    """Every byte is a token; one family adds a first token to a text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {"<s>": 0, "</s>": 1, **{one: i + 2 for i, one in enumerate(letters)}}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(["<s>", "</s>"])
-    if bos:
-        made.post_processor = processors.TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", 0)]
-        )
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
 
 
 @pytest.mark.parametrize("bos", [False, True])

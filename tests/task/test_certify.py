@@ -16,6 +16,7 @@ from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.build import load, plan
 from specframe.compose import compose
+from specframe.drafter.none import NoDraft
 from specframe.errors import IncompatibleComponents
 from specframe.generation import Engine
 from specframe.laws import Laws
@@ -24,7 +25,8 @@ from specframe.task import certify, checks
 from specframe.task.base import Job
 from specframe.task.broken import Careless, NoResidual
 from specframe.task.certificate import Certificate
-from specframe.task.checks import Check, Texts, chi_square, greedy_text, not_run
+from specframe.task.checks import Check, Texts, greedy_text, not_run
+from specframe.task.law_checks import chi_square
 from specframe.types import Draft, Verdict
 
 QUICK = ["task=certify", "target=toy", "task.draws=300", "task.length=3", "task.tokens=12"]
@@ -157,6 +159,23 @@ def test_a_combination_that_the_toy_cannot_have_is_not_called_exact(
     assert code == 0
     assert held["verdict"].startswith("not certified in full")
     assert "needs what the toy lacks" in found["law by enumeration"]["finding"]
+
+
+def test_a_drafter_that_stands_in_is_named(tmp_path: Path) -> None:
+    made = plan(compose([*QUICK, "drafter=lm"]))
+    engine = made.load()
+    other = Engine(replace(engine.parts, drafter=NoDraft()), engine.settings)
+    config = {**made.config, "drafter": {"name": "eagle"}}
+    job = Job(
+        engine=other,
+        config=config,
+        output_dir=tmp_path,
+        prompt=None,
+        prompts=None,
+        rebuild=lambda more: engine,
+    )
+    task = made._make("task")
+    assert "drafter=lm stands in for drafter=eagle" in task._enumerated(job).finding
 
 
 class Slipping(Match):

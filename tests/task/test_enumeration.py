@@ -1,4 +1,4 @@
-"""The enumerator visits every branch once, with its probability, and refuses what it cannot walk."""
+"""The enumerator visits every branch once, with its probability; some draws it must refuse."""
 
 from __future__ import annotations
 

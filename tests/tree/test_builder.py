@@ -11,7 +11,7 @@ from torch import Tensor
 from specframe.streams import Streams
 from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget, DrawCall, Frontier, How, Proposal
-from tests.contract import VOCAB, Table, builder, check_draft, paths, plain_sampling
+from tests.drafts import VOCAB, Table, builder, check_draft, paths, plain_sampling
 
 
 def logits(seed: int = 0, rows: int = 1) -> Tensor:
@@ -166,7 +166,7 @@ def test_each_node_is_processed_with_its_own_prefix(how: How) -> None:
         before = [1, 2, 3, *path[:-1]]
         assert path[-1] not in {*before, (before[-1] + 1) % VOCAB}
     if how != "place":
-        deep = [call for call in calls(made) if call.depth == 1][0]
+        deep = next(call for call in calls(made) if call.depth == 1)
         for law, node in zip(deep.law, deep.parents.tolist(), strict=True):  # type: ignore[arg-type]
             own = int(made.build().tokens[node])
             assert law[own] == 0

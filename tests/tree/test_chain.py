@@ -6,7 +6,7 @@ import pytest
 
 from specframe.tree.chain import Chain
 from specframe.types import Budget
-from tests.contract import Table, builder, paths
+from tests.drafts import Table, builder, paths
 
 
 def chain(depth: int) -> Chain:

@@ -8,6 +8,6 @@ from specframe.tree.base import TREES
 from tests.contract import TreeContract
 
 
-@pytest.mark.parametrize("word", TREES.names())
+@pytest.mark.parametrize("name", TREES.names())
 class TestTrees(TreeContract):
     """The suite over the registry."""

@@ -10,13 +10,15 @@ import torch
 
 from specframe.tree.dynamic import Dynamic
 from specframe.types import Budget, Frontier, Proposal
-from tests.contract import VOCAB, Table, builder, check_draft, paths
+from tests.drafts import VOCAB, Table, builder, check_draft, paths
 
 Path = tuple[int, ...]
 Ranked = Callable[[Path], list[tuple[int, float]]]  # path -> (token, log-weight), best first
 
 
-def eagle2(ranked: Ranked, *, depth: int, top_k: int, max_nodes: int) -> list[tuple[float, int, Path]]:
+def eagle2(
+    ranked: Ranked, *, depth: int, top_k: int, max_nodes: int
+) -> list[tuple[float, int, Path]]:
     """Every candidate as (score, flat index, path), the chosen max_nodes - 1 first."""
     made: list[tuple[float, int, Path]] = []
     beam: list[tuple[float, int, Path]] = [(0.0, -1, ())]
@@ -57,7 +59,8 @@ def by_table(table: torch.Tensor) -> Ranked:
 
 
 @pytest.mark.parametrize(
-    ("depth", "top_k", "max_nodes"), [(3, 2, 6), (4, 3, 9), (5, 4, 16), (2, 5, 31), (4, 1, 9), (1, 3, 2)]
+    ("depth", "top_k", "max_nodes"),
+    [(3, 2, 6), (4, 3, 9), (5, 4, 16), (2, 5, 31), (4, 1, 9), (1, 3, 2)],
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_it_is_eagle_2(depth: int, top_k: int, max_nodes: int, temperature: float) -> None:

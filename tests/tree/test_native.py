@@ -9,7 +9,7 @@ import pytest
 from specframe.errors import IncompatibleComponents
 from specframe.tree.native import Native
 from specframe.types import Budget, Frontier, Proposal
-from tests.contract import builder, check_draft, paths
+from tests.drafts import builder, check_draft, paths
 
 BRANCHES = [[1, 2, 3], [1, 2, 4, 5], [6], [1, 7]]
 
@@ -27,7 +27,9 @@ class Branches:
         raise AssertionError("tree=native takes branches only")
 
 
-def grown(branches: Sequence[Sequence[int]], *, rows: int = 20, depth: int = 9) -> list[tuple[int, ...]]:
+def grown(
+    branches: Sequence[Sequence[int]], *, rows: int = 20, depth: int = 9
+) -> list[tuple[int, ...]]:
     """Token paths of the tree."""
     made, budget = builder(), Budget(rows=rows, depth=depth)
     Native(depth=6, max_nodes=20, proposal="place").grow(made, Branches(branches), budget)

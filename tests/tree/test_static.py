@@ -13,12 +13,14 @@ import torch
 from specframe.tree.base import ProposalKind
 from specframe.tree.static import Static
 from specframe.types import Budget, Frontier, Proposal
-from tests.contract import Table, builder, check_draft, paths
+from tests.drafts import Table, builder, check_draft, paths
 
 GOOD = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 1, 0]]
 
 
-def static(given: Any, *, proposal: ProposalKind = "place", depth: int = 6, rows: int = 40) -> Static:
+def static(
+    given: Any, *, proposal: ProposalKind = "place", depth: int = 6, rows: int = 40
+) -> Static:
     """A tree of these paths."""
     return Static(depth=depth, max_nodes=rows, proposal=proposal, paths=given)
 
