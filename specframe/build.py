@@ -25,10 +25,10 @@ from specframe.compatibility import Classes, check, resolve_proposal
 from specframe.compose import compose
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.engine import Parts
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.generation import Engine, Settings
 from specframe.manifest import recorded
+from specframe.parts import Parts
 from specframe.registry import Registry
 from specframe.runtime.base import RUNTIMES, Runtime
 from specframe.sampling import GREEDY_BELOW, SamplingConfig, load_object

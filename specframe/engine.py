@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from specframe.accept.base import AcceptRule
-from specframe.cache.base import CacheManager
-from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError
 from specframe.laws import Laws
-from specframe.runtime.base import Runtime
+from specframe.parts import Parts
 from specframe.sampling import Sampling
 from specframe.stopping import Stopping
 from specframe.streams import Streams
-from specframe.target.base import Target
 from specframe.trace import Clock, Observer
-from specframe.tree.base import TreePolicy
 from specframe.tree.builder import TreeBuilder
-from specframe.types import Budget, Context, Draft, How, StepRecord, TargetOutput, Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """One component per axis, and how the tree's nodes are made (`tree.proposal`, resolved)."""
-
-    target: Target
-    drafter: Drafter
-    tree: TreePolicy
-    accept: AcceptRule
-    cache: CacheManager
-    runtime: Runtime
-    how: How
+from specframe.types import Context, Draft, How, StepRecord, TargetOutput, Verdict
 
 
 class Decoding:
@@ -64,13 +46,12 @@ class Decoding:
 
     @torch.inference_mode()
     def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
-        """Prefill and emit one token. Raises ValueError for a prompt that does not fit."""
+        """Prefill and emit one token. Raises ConfigError for a prompt that does not fit."""
         parts = self.parts
-        self._check_prompt(prompt)
-        step_rows = parts.tree.max_nodes + parts.tree.max_expanded + parts.drafter.needs.aux_rows
-        max_slots = len(prompt) + self.max_new_tokens + step_rows
+        parts.check_prompt(prompt)
+        max_slots = parts.max_slots(len(prompt), self.max_new_tokens)
         parts.cache.reset(rows=max_slots, device=parts.target.device)
-        self._set_limit(len(prompt))
+        self._limit = parts.limit(len(prompt), self.max_new_tokens)
         self.sampling = self._make_sampling(len(prompt))
         self.rng = self._make_streams(sequence)
         self.finish_reason: str | None = None
@@ -115,7 +96,7 @@ class Decoding:
     def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
         """Go back to `length` tokens of the context, then append `tail` as if it was emitted.
 
-        Raises ValueError if that leaves less than the prompt and one token.
+        Raises ConfigError if that leaves less than the prompt and one token.
         """
         if not self.context.prompt_length < length + len(tail) or length > len(self.context):
             raise ConfigError(f"cannot truncate {len(self.context)} tokens to {length}")
@@ -137,23 +118,35 @@ class Decoding:
             frontier = builder.place(frontier, chain[:, column : column + 1])
         draft = self._with_slots(builder.build())
         out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
-        rows = torch.arange(1, len(tail), device=chain.device)
-        tokens = torch.tensor(tail, dtype=torch.long, device=chain.device)
-        verdict = Verdict(path=rows, tokens=tokens, count=torch.tensor(len(tail)))
-        record = self._read(draft, out, verdict)
+        path = list(range(1, len(tail)))
+        verdict = Verdict(
+            path=chain.new_tensor(path),
+            tokens=chain.new_tensor(tail),
+            count=chain.new_tensor(len(tail)),
+        )
+        record = StepRecord(
+            draft=draft,
+            out=out,
+            verdict=verdict,
+            path=path,
+            tokens=tail,
+            num_accepted=len(path),
+            was_cut=False,
+            length_before=len(self.context),
+        )
         self._commit(record)
         self.context.extend(record.tokens)
         parts.drafter.observe(record)
 
     def _draft(self) -> Draft:
-        parts, budget = self.parts, self._budget()
+        parts = self.parts
+        budget = parts.budget(len(self.context), self._limit)
         builder = self._builder(parts.how)
         parts.tree.grow(builder, parts.drafter, budget)
         rows = builder.num_rows
         draft = builder.build(pad_to=parts.runtime.bucket(rows, budget.rows))
-        capacity, length = parts.cache.capacity, parts.cache.length
-        if capacity is None or capacity - length > parts.drafter.needs.aux_rows:
-            draft = parts.drafter.aux(draft, budget)  # left out where the cache ends
+        if parts.has_room_for_aux():
+            draft = parts.drafter.aux(draft, budget)
         return self._with_slots(draft)
 
     def _builder(self, how: How) -> TreeBuilder:
@@ -165,17 +158,7 @@ class Decoding:
     def _with_slots(self, draft: Draft) -> Draft:
         if draft.slots is not None:
             return draft
-        return replace(draft, slots=self.parts.cache.reserve(draft.num_rows))
-
-    def _budget(self) -> Budget:
-        """Near the end the draft shrinks: no node that could not be emitted or stored."""
-        parts, length = self.parts, len(self.context)
-        rows = parts.tree.max_nodes
-        if parts.cache.capacity is not None:
-            rows = min(rows, parts.cache.capacity - parts.cache.length)
-        return Budget(
-            rows=max(1, rows - parts.drafter.needs.aux_rows), depth=self._limit - length - 1
-        )
+        return replace(draft, slots=self.parts.cache.reserve(draft.num_rows), in_order=True)
 
     def _laws(self, draft: Draft, out: TargetOutput) -> Laws:
         return Laws(
@@ -215,8 +198,7 @@ class Decoding:
     def _commit(self, record: StepRecord) -> None:
         cache, draft = self.parts.cache, record.draft
         rows = [0, *record.path]
-        fresh = self.parts.drafter.needs.partial_layers
-        moved = fresh or rows != list(range(len(rows)))
+        moved = not draft.in_order or rows != list(range(len(rows)))
         assert draft.slots is not None
         index = torch.tensor(rows, device=draft.tokens.device)
         cache.commit(draft.slots[index], len(rows), moved=moved)
@@ -230,31 +212,6 @@ class Decoding:
         codes = self._stopping.codes(self.context, token, self._limit - len(self.context))
         token_id, code, finite = torch.cat([token, codes, _finite(out.logits)]).tolist()
         return token_id, code, finite
-
-    def _check_prompt(self, prompt: Sequence[int]) -> None:
-        if not prompt:
-            raise ConfigError("the prompt is empty; give at least one token")
-        limit = self.parts.target.gives.max_positions
-        if limit is not None and len(prompt) > limit:
-            raise ConfigError(
-                f"the prompt has {len(prompt)} tokens, the target's context is {limit}; shorten it"
-            )
-
-    def _set_limit(self, prompt_length: int) -> None:
-        """Tokens the context may reach: what was asked for, as far as every part has room."""
-        parts = self.parts
-        limit = prompt_length + self.max_new_tokens
-        for room in (parts.target.gives.max_positions, parts.cache.capacity):
-            if room is not None:
-                # The last token is emitted, never fed, so it needs no place of its own.
-                limit = min(limit, room + 1)
-        draft_room = parts.drafter.max_positions
-        if draft_room is not None and limit > draft_room + 1:
-            raise ConfigError(
-                f"the drafter's context is {draft_room} tokens, the run needs {limit - 1}; "
-                "shorten the prompt, lower max_new_tokens or use drafter=ngram"
-            )
-        self._limit = limit
 
     def _check_finite(self, finite: int) -> None:
         if not finite:

@@ -8,8 +8,9 @@ from typing import Literal
 
 import torch
 
-from specframe.engine import Decoding, Parts
+from specframe.engine import Decoding
 from specframe.errors import ConfigError
+from specframe.parts import Parts
 from specframe.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.stopping import StopConfig, build_stopping
 from specframe.streams import Streams
@@ -17,7 +18,7 @@ from specframe.trace import Observer
 from specframe.types import StepRecord
 
 Prompt = str | Sequence[dict[str, str]] | Sequence[int]
-Kind = Literal["first", "accepted", "recovered", "bonus", "rejected"]
+Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Event:
     """One token of a stream: how it came, its id, the text it adds, and the step (0: prefill).
 
     `rejected` events show the drafted token that lost its place to the recovered one; they belong
-    to no text. Others' `text` concatenates to the answer.
+    to no text. Others' `text` concatenates to the answer. `rest` has no token (-1), only what was
+    held back of a character that the answer's end cut.
     """
 
     kind: Kind
@@ -159,7 +161,7 @@ class Engine:
                 yield Event(kind, token, text.add(token), step)
         rest = text.rest()
         if rest:
-            yield Event("bonus", text.tokens[-1], rest, step)
+            yield Event("rest", -1, rest, step)
         return Generation(
             prompt_tokens=tokens,
             tokens=text.tokens,

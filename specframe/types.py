@@ -181,6 +181,7 @@ class Draft:
     depth: int
     chain: bool
     slots: Tensor | None = None  # [N] where keys lie or will lie; None: the cache reserves
+    in_order: bool = False  # the host knows that slots follow the rows, from the cache's length on
     draws: tuple[DrawCall, ...] | None = None  # None: every child was placed
     aux: AuxRows | None = None
     resume: Resume | None = None

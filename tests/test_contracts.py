@@ -96,6 +96,15 @@ def test_near_the_end_auxiliary_rows_shrink_with_the_draft() -> None:
     assert outcome.tokens == expected()
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_auxiliary_rows_may_look_past_the_last_position(family: str) -> None:
+    """A learned position table ends with the context; a guess beyond it must not end the run."""
+    prompt = tuple((7 * place + 3) % VOCAB for place in range(120))
+    drafter = Lookahead(window=5, vocab_size=VOCAB)
+    outcome = decode(Composition(target=target(family), drafter=drafter), prompt, 8)
+    assert outcome.tokens == oracle(family, prompt, 8)
+
+
 # Records of all rows, and several sources
 
 
@@ -175,6 +184,14 @@ def test_early_exit_on_every_cache(tree: str, cache: str) -> None:
     assert outcome.tokens == expected()
     assert_fresh(made, raw("llama"), outcome.loop.context.tokens)
     assert tree != "native" or outcome.num_accepted >= 8
+
+
+@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
+def test_early_exit_shrinks_near_the_end_of_the_cache(tree: str) -> None:
+    """Nodes that were expanded and then left out of the draft have taken slots, too."""
+    cache = StaticCache(capacity=len(PROMPT) + COUNT, block=1)
+    outcome = run(EarlyExit(target=target("llama"), layer=1), tree, cache=cache)
+    assert outcome.tokens == expected()
 
 
 # Dead rows

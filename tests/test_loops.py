@@ -12,11 +12,12 @@ import pytest
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
+from specframe.drafter.none import NoDraft
 from specframe.stopping import Stopping
 from specframe.streams import Streams
 from specframe.task.enumeration import Enumerator, branches, exact_law, max_error
 from specframe.tree.chain import Chain
-from specframe.types import StepRecord
+from specframe.types import Context, StepRecord, TargetOutput
 from tests.drafts import plain_sampling
 from tests.methods import Cascade
 from tests.models import (
@@ -65,6 +66,33 @@ def test_truncate(kind: str, tail: tuple[int, ...], cache: str, temperature: flo
     anew = Composition(target=target("llama"), sampling=sampling_config(temperature))
     fresh = decode(anew, prefix, len(PROMPT) + 24 - len(prefix))
     assert loop.context.tokens == [*prefix, *fresh.tokens]
+
+
+class Listening(NoDraft):
+    """Writes down what it is told."""
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self.heard = list(context.tokens)
+
+    def observe(self, record: StepRecord) -> None:
+        assert record.length_before == len(self.heard)
+        assert record.out.logits.shape[0] == record.draft.num_rows
+        self.heard += record.tokens
+
+    def truncate(self, length: int) -> None:
+        del self.heard[length:]
+
+
+def test_a_drafter_hears_of_every_token_a_tail_included() -> None:
+    drafter = Listening()
+    loop = Composition(target=toy(), drafter=drafter).decoding(30)
+    loop.begin((1, 2, 3))
+    for kept, tail in ((5, (4, 4, 0)), (6, ()), (6, (2,))):
+        for _ in range(3):
+            loop.step()
+        loop.truncate(kept, tail)
+        assert drafter.heard == loop.context.tokens
+        assert loop.context.tokens[kept:] == list(tail)
 
 
 def test_truncate_to_the_prompt_needs_a_tail() -> None:

@@ -53,7 +53,9 @@ class Drafter(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no branches of its own")
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
-        """The draft with auxiliary rows, slots or a resume point added (dataclasses.replace)."""
+        """The draft with auxiliary rows, slots or a resume point added (dataclasses.replace).
+
+        Not asked where the cache has no room for `needs.aux_rows` any more."""
         return draft
 
     def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:

@@ -27,6 +27,7 @@ STYLES: dict[Kind, Style] = {
     "rejected": Style(color="red", strike=True),
     "recovered": Style(color="blue", bold=True),
     "bonus": Style(),
+    "rest": Style(),
 }
 _LEGEND: dict[Kind, str] = {
     "accepted": "accepted",
@@ -34,7 +35,7 @@ _LEGEND: dict[Kind, str] = {
     "recovered": "corrected",
     "bonus": "bonus",
 }
-_LAST_OF_STEP = ("first", "recovered", "bonus")
+_LAST_OF_STEP = ("first", "recovered", "bonus", "rest")
 _PROMPT_CHARS = 300  # of a prompt that are shown
 
 

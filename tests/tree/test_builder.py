@@ -173,6 +173,14 @@ def test_each_node_is_processed_with_its_own_prefix(how: How) -> None:
             assert law[(own + 1) % VOCAB] == 0
 
 
+@pytest.mark.parametrize("how", ["place", "iid"])
+def test_processors_never_see_a_dead_nodes_missing_token(how: How) -> None:
+    made = builder(how=how, processors=[Ban()])
+    top = made.place(made.root, torch.tensor([[4, -1]]))
+    made.extend(top, Proposal(logits=logits(1, rows=2)), 2)
+    assert len(paths(made.build())) >= 2
+
+
 def test_processors_see_target_ids_through_a_map() -> None:
     ids = torch.tensor([3, 4, 9])  # 3 is in the prefix, 4 follows it
     made = builder(how="iid", processors=[Ban()])

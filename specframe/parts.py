@@ -1,0 +1,81 @@
+"""The components of one engine, and what fits them: prompts, lengths, drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specframe.accept.base import AcceptRule
+from specframe.cache.base import CacheManager
+from specframe.drafter.base import Drafter
+from specframe.errors import ConfigError
+from specframe.runtime.base import Runtime
+from specframe.target.base import Target
+from specframe.tree.base import TreePolicy
+from specframe.types import Budget, How
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """One component per axis, and how the tree's nodes are made (`tree.proposal`, resolved)."""
+
+    target: Target
+    drafter: Drafter
+    tree: TreePolicy
+    accept: AcceptRule
+    cache: CacheManager
+    runtime: Runtime
+    how: How
+
+    def check_prompt(self, prompt: Sequence[int]) -> None:
+        """Raises ConfigError for a prompt that the target cannot read."""
+        target = self.target
+        if not prompt:
+            raise ConfigError("the prompt is empty; give at least one token")
+        if not 0 <= min(prompt) <= max(prompt) < target.vocab_size:
+            raise ConfigError(
+                f"the prompt has token ids outside of 0 .. {target.vocab_size - 1}, the "
+                f"vocabulary of {target.name}"
+            )
+        limit = target.gives.max_positions
+        if limit is not None and len(prompt) > limit:
+            raise ConfigError(
+                f"the prompt has {len(prompt)} tokens, the target's context is {limit}; shorten it"
+            )
+
+    def max_slots(self, prompt_length: int, max_new_tokens: int) -> int:
+        """Slots that a cache can need: every token, one draft and the nodes it expands."""
+        step = self.tree.max_nodes + self.tree.max_expanded + self.drafter.needs.aux_rows
+        return prompt_length + max_new_tokens + step
+
+    def limit(self, prompt_length: int, max_new_tokens: int) -> int:
+        """Tokens the context may reach: what was asked for, as far as every part has room.
+
+        The cache must be reset for the sequence. Raises ConfigError if the drafter falls short.
+        """
+        limit = prompt_length + max_new_tokens
+        for room in (self.target.gives.max_positions, self.cache.capacity):
+            if room is not None:
+                # The last token is emitted, never fed, so it needs no place of its own.
+                limit = min(limit, room + 1)
+        room = self.drafter.max_positions
+        if room is not None and limit > room + 1:
+            raise ConfigError(
+                f"the drafter's context is {room} tokens, the run needs {limit - 1}; "
+                "shorten the prompt, lower max_new_tokens or use drafter=ngram"
+            )
+        return limit
+
+    def budget(self, length: int, limit: int) -> Budget:
+        """For a context of `length` tokens: no node that could not be emitted or stored."""
+        rows, needs = self.tree.max_nodes, self.drafter.needs
+        if self.cache.capacity is not None:
+            # A drafter that runs the target's own layers keeps its nodes in the target's cache.
+            scratch = self.tree.max_expanded if needs.partial_layers else 0
+            rows = min(rows, self.cache.capacity - self.cache.length - scratch)
+        return Budget(rows=max(1, rows - needs.aux_rows), depth=limit - length - 1)
+
+    def has_room_for_aux(self) -> bool:
+        """Whether the drafter's auxiliary rows fit the cache beside the root."""
+        capacity = self.cache.capacity
+        return capacity is None or capacity - self.cache.length > self.drafter.needs.aux_rows
