@@ -50,12 +50,12 @@ ALLOWED: dict[str, str] = {
     "metrics": "trace types",
     "data.*": "errors data.*",
     "manifest": "errors generation target.base target.package ",
-    "engine": "errors laws sampling stopping streams trace types tree.builder "
-    "accept.base cache.base drafter.base runtime.base target.base tree.base",
-    "generation": "engine errors sampling stopping streams trace types",
+    "parts": "errors types *.base",
+    "engine": "errors laws parts sampling stopping streams trace types tree.builder",
+    "generation": "engine errors parts sampling stopping streams trace types",
     "task.base": "generation registry",
     "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation laws manifest "
-    "metrics registry runtime.* sampling stopping streams target.* task.* trace tree.* types",
+    "metrics parts registry runtime.* sampling stopping streams target.* task.* trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "keys": "binding catalogue errors plugins registry",
@@ -63,7 +63,7 @@ ALLOWED: dict[str, str] = {
     "compose": "catalogue diagnose errors keys",
     "compatibility": "errors types *.base",
     "build": "binding catalogue compatibility compose data.prompts engine errors generation "
-    "manifest registry sampling stopping types *.base",
+    "manifest parts registry sampling stopping types *.base",
     "multirun": "errors registry",
     "cli": "build catalogue diagnose errors keys multirun plugins",
 }

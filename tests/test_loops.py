@@ -106,12 +106,12 @@ def test_truncate_to_the_prompt_needs_a_tail() -> None:
     assert loop.context.tokens == [1, 2, 3, 4]
 
 
-def test_a_tail_may_end_the_text() -> None:
-    loop = Composition(target=toy(), stop=stop_config(eos=[5])).decoding(20)
+def test_a_tail_may_fill_the_room() -> None:
+    loop = Composition(target=toy()).decoding(6)
     loop.begin((1, 2, 3))
-    loop.truncate(3, (4, 5, 0))
-    assert loop.context.tokens == [1, 2, 3, 4, 5]
-    assert loop.finish_reason == "eos"
+    loop.truncate(3, (4, 5, 0, 1, 2, 3))
+    assert len(loop.context) == 9
+    assert loop.finish_reason == "length"
 
 
 # A loop inside a drafter

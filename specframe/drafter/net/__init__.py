@@ -1,0 +1,1 @@
+"""The small networks of trained drafters, and what they share while drafting."""
