@@ -7,8 +7,7 @@ gets from here: a drafter its target, a second target, a cache factory or an inn
 from __future__ import annotations
 
 import json
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,35 +17,25 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from specframe import catalogue
-from specframe.accept.base import RULES
+from specframe.axes import AXES, Bound, NewCache, bind_axis, user_errors
 from specframe.binding import Range, bind
-from specframe.cache.base import CACHES, CacheManager
+from specframe.cache.base import CacheManager
 from specframe.compatibility import Classes, check, resolve_proposal
 from specframe.compose import compose
 from specframe.data.prompts import read_prompts
-from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
+from specframe.drafter.base import Drafter
+from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
 from specframe.manifest import recorded
 from specframe.parts import Parts
-from specframe.registry import Registry
-from specframe.runtime.base import RUNTIMES, Runtime
+from specframe.records import InnerLoop
+from specframe.runtime.base import Runtime
 from specframe.sampling import GREEDY_BELOW, SamplingConfig, load_object
 from specframe.stopping import StopConfig
-from specframe.target.base import TARGETS, Target
-from specframe.task.base import TASKS, Job
-from specframe.tree.base import TREES
-from specframe.types import How, InnerLoop
+from specframe.target.base import Target
+from specframe.task.base import Job
+from specframe.types import How
 
-AXES: dict[str, Registry[Any]] = {
-    "target": TARGETS,
-    "drafter": DRAFTERS,
-    "tree": TREES,
-    "accept": RULES,
-    "cache": CACHES,
-    "runtime": RUNTIMES,
-    "task": TASKS,
-}
 _KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 _loaded: dict[str, Target] = {}
@@ -67,16 +56,6 @@ def _top(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
-    """One word's class, its checked values, and which of its parameters are supplied from here."""
-
-    word: str
-    cls: Any
-    values: dict[str, Any]
-    hints: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A configuration that is checked as far as it can be without weights."""
 
@@ -92,25 +71,19 @@ class Plan:
         if self.top["threads"] is not None:
             torch.set_num_threads(self.top["threads"])
         # What needs no weights comes first, so that its mistakes are told at once.
-        light = {axis: self._make(axis) for axis in ("runtime", "accept", "cache")}
-        light["tree"] = self._make("tree", proposal=self.how)
-        alone = not any(_is_model(hint) for hint in self.bound["drafter"].hints.values())
-        drafter: Drafter | None = self._make("drafter") if alone else None
+        light = {axis: self.bound[axis].make() for axis in ("runtime", "accept", "cache")}
+        light["tree"] = self.bound["tree"].make(proposal=self.how)
+        alone = self.bound["drafter"]
+        drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
         runtime: Runtime = light["runtime"]
         target = self._target("target", self.bound["target"], runtime)
         if drafter is None:
             injected = {"runtime": runtime, "target": target}
-            drafter = self._make("drafter", **self._for_drafter(injected))
+            drafter = self.bound["drafter"].make(**self._for_drafter(injected))
         _check_taps(drafter, target)
-        with _user_errors():
+        with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
             return Engine(parts, self.settings)
-
-    def _make(self, axis: str, **supplied: Any) -> Any:
-        bound = self.bound[axis]
-        wanted = {key: value for key, value in supplied.items() if key in bound.hints}
-        with _user_errors(axis):
-            return bound.cls(**{**bound.values, **wanted})
 
     def _for_drafter(self, injected: dict[str, Any]) -> dict[str, Any]:
         """What a drafter's constructor asks for by type, beyond its YAML."""
@@ -120,7 +93,7 @@ class Plan:
                 supplied[name] = self._draft_target(self.config["drafter"].get(name), injected)
             elif hint is InnerLoop:
                 supplied[name] = self._inner(self.config["drafter"].get(name))
-            elif hint == Callable[[], CacheManager]:
+            elif hint == NewCache:
                 supplied[name] = self._new_cache
         return supplied
 
@@ -146,7 +119,7 @@ class Plan:
             config["path"] = word
         own = self.bound["target"].values
         config |= {key: own[key] for key in ("dtype",) if key in own and key in config}
-        bound = _bind_axis("target", {**config}, option)
+        bound = bind_axis("target", {**config}, option)
         return self._target("drafter.model", bound, injected["runtime"])
 
     def _inner(self, words: dict[str, Any] | None) -> InnerLoop:
@@ -168,28 +141,11 @@ class Plan:
         if key not in _loaded:
             while len(_loaded) >= _KEPT_TARGETS:
                 _loaded.pop(next(iter(_loaded)))
-            with _user_errors(where):
+            with user_errors(where):
                 _loaded[key] = bound.cls(**values, device=self.device, runtime=runtime)
         target = _loaded[key] = _loaded.pop(key)
         target.runtime = runtime
         return target
-
-
-class _user_errors:
-    """A constructor's ValueError is the user's mistake: one line, with the key in front."""
-
-    def __init__(self, where: str = "") -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        known = (ConfigError, IncompatibleComponents, MissingResource)
-        if isinstance(error, ValueError) and not isinstance(error, known):
-            text = str(error)
-            named = not self._where or text.startswith(self._where)
-            raise ConfigError(text if named else f"{self._where}: {text}") from error
 
 
 def plan(config: DictConfig) -> Plan:
@@ -200,17 +156,10 @@ def plan(config: DictConfig) -> Plan:
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     top = {key: value for key, value in plain.items() if not isinstance(value, dict)}
     top = bind(_top, {key: value for key, value in top.items() if key != "hydra"}, where="")
-    bound = {axis: _bind_axis(axis, plain[axis]) for axis in AXES}
+    bound = {axis: bind_axis(axis, plain[axis]) for axis in AXES}
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
-    if top["prompt"] is not None and top["prompts"] is not None:
-        raise ConfigError("prompt and prompts are both given; keep one")
-    if top["prompts"] is not None:
-        read_prompts(Path(top["prompts"]))
-    for path in sampling.processors or []:
-        load_object(path, where="sampling.processors")
-    for path in stop.criteria or []:
-        load_object(path, where="stop.criteria")
+    _check_files(top, sampling, stop)
     classes = Classes(
         **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
         words={axis: bound[axis].word for axis in AXES},
@@ -235,6 +184,18 @@ def plan(config: DictConfig) -> Plan:
     )
 
 
+def _check_files(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig) -> None:
+    """What the configuration names must be there. Raises ConfigError."""
+    if top["prompt"] is not None and top["prompts"] is not None:
+        raise ConfigError("prompt and prompts are both given; keep one")
+    if top["prompts"] is not None:
+        read_prompts(Path(top["prompts"]))
+    for path in sampling.processors or []:
+        load_object(path, where="sampling.processors")
+    for path in stop.criteria or []:
+        load_object(path, where="stop.criteria")
+
+
 def load(overrides: Sequence[str] = ()) -> Engine:
     """The engine of a command line, as in load(["drafter=ngram", "sampling.temperature=0.7"])."""
     return plan(compose(overrides)).load()
@@ -243,7 +204,7 @@ def load(overrides: Sequence[str] = ()) -> Engine:
 def run(config: DictConfig, *, output_dir: Path) -> None:
     """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
     made = plan(config)
-    task = made._make("task")
+    task = made.bound["task"].make()
     top = made.top
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
@@ -273,24 +234,6 @@ def _replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
         if key not in new and key.partition(".")[0] not in new:
             kept.append(override)
     return [*kept, *more]
-
-
-def _bind_axis(axis: str, values: dict[str, Any], word: str | None = None) -> Bound:
-    cls = AXES[axis].get(values["name"])
-    hints = typing.get_type_hints(cls.__init__)
-    own = {key for key, hint in hints.items() if _is_supplied(hint)}
-    given = {key: value for key, value in values.items() if key not in own}
-    bound = bind(cls, given, where=axis, injected=own)
-    return Bound(word=word or values["name"], cls=cls, values=bound, hints=hints)
-
-
-def _is_model(hint: Any) -> bool:
-    """Whether a constructor's parameter of this type has to wait for loaded weights."""
-    return any(hint == one for one in (Target, InnerLoop, Runtime, Callable[[], CacheManager]))
-
-
-def _is_supplied(hint: Any) -> bool:
-    return _is_model(hint) or hint == torch.device
 
 
 def _check_taps(drafter: Drafter, target: Target) -> None:

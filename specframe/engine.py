@@ -11,12 +11,13 @@ from torch import Tensor
 from specframe.errors import ConfigError
 from specframe.laws import Laws
 from specframe.parts import Parts
+from specframe.records import Context, StepRecord
 from specframe.sampling import Sampling
 from specframe.stopping import Stopping
 from specframe.streams import Streams
 from specframe.trace import Clock, Observer
 from specframe.tree.builder import TreeBuilder
-from specframe.types import Context, Draft, How, StepRecord, TargetOutput, Verdict
+from specframe.types import Draft, How, TargetOutput, Verdict
 
 
 class Decoding:
@@ -80,7 +81,7 @@ class Decoding:
         clock.mark("verify")
         laws = self._laws(draft, out)
         verdict = parts.accept.decide(draft, laws, self.rng)
-        record = self._read(draft, out, verdict)
+        record = self._read(draft, laws, out, verdict)
         clock.mark("accept")
         self._commit(record)
         clock.mark("commit")
@@ -98,18 +99,22 @@ class Decoding:
 
         Raises ConfigError if that leaves less than the prompt and one token.
         """
-        if not self.context.prompt_length < length + len(tail) or length > len(self.context):
-            raise ConfigError(f"cannot truncate {len(self.context)} tokens to {length}")
+        total = length + len(tail)
+        if length > len(self.context) or not self.context.prompt_length < total <= self._limit:
+            raise ConfigError(
+                f"cannot truncate {len(self.context)} tokens to {length} and go on to {total}; "
+                f"the prompt has {self.context.prompt_length}, the limit is {self._limit}"
+            )
         parts = self.parts
         self.context.truncate(length)
         parts.cache.truncate(min(parts.cache.length, max(length - 1, 0)))
         parts.drafter.truncate(length)
-        self.finish_reason = None
         if tail:
             self._force(list(tail))
+        self.finish_reason = "length" if total == self._limit else None
 
     def _force(self, tail: list[int]) -> None:
-        """Emit given tokens through a verify pass, so that every watcher sees an ordinary step."""
+        """Emit given tokens through a verify pass, so that the drafter sees an ordinary step."""
         parts = self.parts
         chain = torch.tensor([tail[:-1]], dtype=torch.long, device=parts.target.device)
         builder = self._builder("place")
@@ -126,6 +131,7 @@ class Decoding:
         )
         record = StepRecord(
             draft=draft,
+            laws=self._laws(draft, out),
             out=out,
             verdict=verdict,
             path=path,
@@ -165,12 +171,10 @@ class Decoding:
             draft=draft, logits=out.logits, context=self.context.ids, sampling=self.sampling
         )
 
-    def _read(self, draft: Draft, out: TargetOutput, verdict: Verdict) -> StepRecord:
+    def _read(self, draft: Draft, laws: Laws, out: TargetOutput, verdict: Verdict) -> StepRecord:
         """The step's one host read; stop conditions cut the verdict here and nowhere else."""
         readback = self.parts.drafter.readback(draft, out)
-        codes = self._stopping.codes(
-            self.context, verdict.tokens, self._limit - len(self.context)
-        )
+        codes = self._stopping.codes(self.context, verdict.tokens, self._limit - len(self.context))
         finite = _finite(out.logits)
         parts = [verdict.count.view(1), finite, verdict.path, verdict.tokens, codes]
         parts += [] if readback is None else [readback.view(-1)]
@@ -183,6 +187,7 @@ class Decoding:
         kept = next((i + 1 for i, code in enumerate(stops[:count]) if code), count)
         return StepRecord(
             draft=draft,
+            laws=laws,
             out=out,
             verdict=verdict,
             path=path[: kept - 1],

@@ -11,11 +11,11 @@ import torch
 from specframe.engine import Decoding
 from specframe.errors import ConfigError
 from specframe.parts import Parts
+from specframe.records import StepRecord
 from specframe.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.stopping import StopConfig, build_stopping
 from specframe.streams import Streams
 from specframe.trace import Observer
-from specframe.types import StepRecord
 
 Prompt = str | Sequence[dict[str, str]] | Sequence[int]
 Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]

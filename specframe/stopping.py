@@ -13,7 +13,7 @@ from specframe.errors import ConfigError
 from specframe.sampling import load_object
 
 if TYPE_CHECKING:
-    from specframe.types import Context
+    from specframe.records import Context
 
 FinishReason = Literal["eos", "stop", "length"]
 

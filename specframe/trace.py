@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from specframe.types import StepRecord
+from specframe.records import StepRecord
 
 PHASES = ("draft", "verify", "accept", "commit", "host")
 

@@ -16,18 +16,17 @@ from torch import Tensor
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import Continuation, Drafter, Retrieval
 from specframe.engine import Decoding
+from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import (
     AuxRows,
     Budget,
-    Context,
     Draft,
     Frontier,
     Needs,
     Proposal,
     Resume,
     Rows,
-    StepRecord,
     TargetOutput,
 )
 

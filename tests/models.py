@@ -28,6 +28,7 @@ from specframe.drafter.ngram import Ngram
 from specframe.drafter.none import NoDraft
 from specframe.engine import Decoding, Parts
 from specframe.generation import Engine, Settings
+from specframe.records import Context, StepRecord
 from specframe.runtime.eager import Eager
 from specframe.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.stopping import StopConfig, build_stopping
@@ -40,7 +41,7 @@ from specframe.tree.chain import Chain
 from specframe.tree.dynamic import Dynamic
 from specframe.tree.native import Native
 from specframe.tree.static import Static
-from specframe.types import Context, Frontier, How, Proposal, Rows, StepRecord, TargetOutput
+from specframe.types import Frontier, How, Proposal, Rows, TargetOutput
 
 VOCAB = 97
 LAYERS = 3

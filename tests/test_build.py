@@ -18,9 +18,9 @@ from specframe.drafter.base import DRAFTERS
 from specframe.drafter.lm import LM
 from specframe.engine import Decoding
 from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.records import InnerLoop
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
-from specframe.types import InnerLoop
 from tests.methods import Cascade
 
 

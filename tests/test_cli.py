@@ -341,6 +341,8 @@ def test_quick_answers_import_nothing_heavy(words: list[str], tmp_path: Path) ->
         times.append(took)
         assert result.code == (0 if words[0].startswith("--") else 2), result
     assert min(times) < 3.0, times
+    if words == ["drafter=ngarm"]:
+        return  # plugins are imported, to name those that fail, and one may want torch
     _, traced = _shell(*words, cwd=tmp_path, python=("-X", "importtime"))
     imported = {line.rpartition("|")[2].strip() for line in traced.err.splitlines()}
     assert "specframe.cli" in imported

@@ -13,8 +13,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from specframe import catalogue
+from specframe.axes import AXES
 from specframe.binding import bind
-from specframe.build import AXES, _bind_axis, plan
+from specframe.axes import bind_axis
+from specframe.build import plan
 from specframe.compose import compose
 from specframe.errors import IncompatibleComponents
 from specframe.plugins import bootstrap
@@ -58,7 +60,7 @@ def test_an_option_binds_with_no_key_missing_or_left_over(axis: str, option: str
         key: GIVEN.get(key, value) if value == "???" else value
         for key, value in values(axis, option).items()
     }
-    bound = _bind_axis(axis, held, option)
+    bound = bind_axis(axis, held, option)
     supplied = {key for key in held if key not in bound.values} - {"name"}
     assert supplied <= set(bound.hints), "what build supplies may be named in the YAML"
     parameters = set(bound.hints) - {"return"}

@@ -10,7 +10,8 @@ import torch
 
 from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
-from specframe.types import Frontier, Proposal, StepRecord
+from specframe.records import StepRecord
+from specframe.types import Frontier, Proposal
 from tests.models import (
     CACHE_MAKERS,
     LONG_PROMPT,

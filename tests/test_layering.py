@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specframe.build import AXES
+from specframe.axes import AXES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "specframe"
@@ -23,6 +23,7 @@ ALLOWED: dict[str, str] = {
     "__main__": "cli",
     "errors": "",
     "types": "",
+    "records": "types",
     "streams": "",
     "trie": "",
     "ext": "",
@@ -31,11 +32,11 @@ ALLOWED: dict[str, str] = {
     "binding": "errors registry",
     "sampling": "binding errors",
     "laws": "sampling streams types",
-    "stopping": "errors sampling types",
-    "trace": "types",
+    "stopping": "errors records sampling types",
+    "trace": "records",
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
-    "tree.base": "binding registry types tree.builder",
+    "tree.base": "binding records registry types tree.builder",
     "tree.*": "binding errors trie types tree.base tree.builder",
     "accept.base": "laws registry streams types",
     "accept.*": "binding errors laws streams types accept.base",
@@ -45,25 +46,28 @@ ALLOWED: dict[str, str] = {
     "runtime.*": "binding errors runtime.base",
     "target.base": "registry types cache.base runtime.base",
     "target.*": "binding errors types cache.base runtime.base target.*",
-    "drafter.base": "registry trie types",
-    "drafter.*": "binding errors sampling trie types cache.base target.base drafter.base",
-    "metrics": "trace types",
+    "drafter.base": "records registry trie types",
+    "drafter.*": "binding errors records sampling trie types cache.base target.base drafter.base",
+    "metrics": "trace",
+    "meter": "metrics records trace",
     "data.*": "errors data.*",
     "manifest": "errors generation target.base target.package ",
     "parts": "errors types *.base",
-    "engine": "errors laws parts sampling stopping streams trace types tree.builder",
-    "generation": "engine errors parts sampling stopping streams trace types",
+    "engine": "errors laws parts records sampling stopping streams trace types tree.builder",
+    "generation": "engine errors parts records sampling stopping streams trace types",
     "task.base": "generation registry",
     "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation laws manifest "
-    "metrics parts registry runtime.* sampling stopping streams target.* task.* trace tree.* types",
+    "meter metrics parts records registry runtime.* sampling stopping streams target.* task.* "
+    "trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "keys": "binding catalogue errors plugins registry",
     "diagnose": "binding catalogue keys plugins registry",
     "compose": "catalogue diagnose errors keys",
     "compatibility": "errors types *.base",
-    "build": "binding catalogue compatibility compose data.prompts engine errors generation "
-    "manifest parts registry sampling stopping types *.base",
+    "axes": "binding errors records registry *.base",
+    "build": "axes binding catalogue compatibility compose data.prompts errors generation "
+    "manifest parts records sampling stopping types *.base",
     "multirun": "errors registry",
     "cli": "build catalogue diagnose errors keys multirun plugins",
 }

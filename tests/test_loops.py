@@ -13,11 +13,12 @@ from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.drafter.none import NoDraft
+from specframe.records import Context, StepRecord
 from specframe.stopping import Stopping
 from specframe.streams import Streams
 from specframe.task.enumeration import Enumerator, branches, exact_law, max_error
 from specframe.tree.chain import Chain
-from specframe.types import Context, StepRecord, TargetOutput
+from specframe.types import TargetOutput
 from tests.drafts import plain_sampling
 from tests.methods import Cascade
 from tests.models import (

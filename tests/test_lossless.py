@@ -14,6 +14,7 @@ from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
 from specframe.drafter.base import Drafter
 from specframe.generation import Engine
+from specframe.records import Context
 from specframe.target.toy import Toy
 from specframe.task.broken import Careless, NoResidual
 from specframe.task.enumeration import exact_law, max_error, sampling_of, sequence_law
@@ -22,7 +23,7 @@ from specframe.tree.base import TreePolicy
 from specframe.tree.chain import Chain
 from specframe.tree.dynamic import Dynamic
 from specframe.tree.static import Static
-from specframe.types import Context, Frontier, How, Proposal, TargetOutput
+from specframe.types import Frontier, How, Proposal, TargetOutput
 from tests.models import CPU, RUNTIME, Composition, drafter_of, lm_of, sampling_config, toy, tree_of
 
 PROMPT = (0, 1, 2, 0)

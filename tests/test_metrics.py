@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import specframe
-from specframe.metrics import DepthCount, Meter, Metrics, Summary, peak_memory_bytes
+from specframe.meter import Meter
+from specframe.metrics import DepthCount, Metrics, Summary, peak_memory_bytes
+from specframe.records import StepRecord
 from specframe.trace import PHASES
-from specframe.types import Draft, StepRecord, TargetOutput, Verdict
+from specframe.types import Draft, TargetOutput, Verdict
 
 CPU = torch.device("cpu")
 TOY = ("target=toy", "drafter=lm", "max_new_tokens=40")
@@ -38,6 +40,13 @@ def draft(parents: Sequence[int], *, dead: Sequence[int] = (), chain: bool = Tru
     )
 
 
+class NoLaws:
+    """Counting asks for no law."""
+
+    def at(self, nodes: torch.Tensor, depth: int) -> torch.Tensor:
+        raise AssertionError
+
+
 CHAIN = draft([-1, 0, 1, 2])
 TREE = draft([-1, 0, 0, 2, 2, 4], chain=False)
 
@@ -49,6 +58,7 @@ def step(shape: Draft, path: Sequence[int], *, cut: bool = False, start: float =
     marks += [(phase, start + i) for i, phase in enumerate(PHASES, 1)]
     return StepRecord(
         draft=shape,
+        laws=NoLaws(),
         out=TargetOutput(logits=torch.zeros(1, 1)),
         verdict=Verdict(path=empty, tokens=empty, count=torch.tensor(0)),
         path=list(path[:-1] if cut else path),

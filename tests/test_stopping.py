@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from specframe.records import Context
 from specframe.stopping import build_stopping
-from specframe.types import Context
 from tests.models import (
     CACHE_MAKERS,
     CPU,

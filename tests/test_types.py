@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from specframe.types import Context, Draft, Frontier, InnerLoop, Proposal
+from specframe.records import Context, InnerLoop
+from specframe.types import Draft, Frontier, Proposal
 from tests.drafts import check_visibility
 from tests.models import Composition, toy
 

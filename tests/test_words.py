@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specframe import catalogue
-from specframe.build import AXES
+from specframe.axes import AXES
 from specframe.plugins import bootstrap
 
 ROOT = Path(__file__).resolve().parents[1]

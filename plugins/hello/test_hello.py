@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from specframe.drafter.base import DRAFTERS
-from specframe.types import Context, TargetOutput
+from specframe.records import Context
+from specframe.types import TargetOutput
 from tests.contract import DrafterContract
 
 

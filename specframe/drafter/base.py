@@ -10,18 +10,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from specframe.records import Context, StepRecord
 from specframe.registry import Registry
 from specframe.trie import Trie, TrieTables
-from specframe.types import (
-    Budget,
-    Context,
-    Draft,
-    Frontier,
-    Needs,
-    Proposal,
-    StepRecord,
-    TargetOutput,
-)
+from specframe.types import Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
 
 class Drafter(ABC):

@@ -11,8 +11,9 @@ from torch import Tensor
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.errors import IncompatibleComponents
+from specframe.records import Context, StepRecord
 from specframe.target.base import Target
-from specframe.types import Context, Frontier, Needs, Proposal, Rows, StepRecord, TargetOutput
+from specframe.types import Frontier, Needs, Proposal, Rows, TargetOutput
 
 
 @DRAFTERS.register("lm")

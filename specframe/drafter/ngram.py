@@ -8,7 +8,8 @@ from typing import Annotated
 
 from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
-from specframe.types import Context, StepRecord, TargetOutput
+from specframe.records import Context, StepRecord
+from specframe.types import TargetOutput
 
 _LONGER = 8.0  # a match of one token more outweighs this many shorter ones
 

@@ -126,11 +126,9 @@ class Target(ABC):
         joined = {name: torch.cat([part[name] for part in parts]) for name in taps}
         return TargetOutput(logits=last.logits, taps=joined)
 
-    def score(
-        self, draft: Draft, cache: CacheManager, *, taps: Sequence[str] = ()
-    ) -> TargetOutput:
+    def score(self, draft: Draft, cache: CacheManager, *, taps: Sequence[str] = ()) -> TargetOutput:
         """The verify pass: logits of every row of a draft whose slots are reserved."""
-        rows = verify_rows(draft, cache)
+        rows = verify_rows(draft, cache, self.gives.max_positions)
         layers = None if draft.resume is None else (draft.resume.layer, self.num_layers)
         every = torch.arange(rows.positions.shape[0], device=self.device)
         out = self.forward(rows, cache, layers=layers, taps=taps, want=every)
@@ -143,10 +141,11 @@ class Target(ABC):
         )
 
 
-def verify_rows(draft: Draft, cache: CacheManager) -> Rows:
+def verify_rows(draft: Draft, cache: CacheManager, max_positions: int | None) -> Rows:
     """Rows of a verify pass: the tree, then its auxiliary rows (whose slots are reserved here).
 
-    A live row sees the committed prefix, its ancestors and itself; a dead one only itself.
+    Auxiliary rows may look past the last position that the model knows; they are held there. A live
+    row sees the committed prefix, its ancestors and itself; a dead one only itself.
     """
     assert draft.slots is not None
     n, base, device = draft.num_rows, cache.length, draft.tokens.device
@@ -156,7 +155,8 @@ def verify_rows(draft: Draft, cache: CacheManager) -> Rows:
         assert draft.resume is None, "auxiliary rows need every layer"
         slots = torch.cat([slots, cache.reserve(aux.tokens.shape[0])])
         tokens = torch.cat([tokens, aux.tokens])
-        positions = torch.cat([positions, aux.positions])
+        last = None if max_positions is None else max_positions - 1
+        positions = torch.cat([positions, aux.positions.clamp(0, last)])
     visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=device)
     visible[:n, :base] = draft.alive[:, None]
     visible[:n].index_copy_(1, slots[:n], draft.ancestors())

@@ -23,7 +23,10 @@ _MLP = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
 
 
 @dataclass(kw_only=True)
-class _Plan:
+class BlockPlan:
+    """One pass: blocks [first, last), the hidden states [R, H] entering the first if it is not 0,
+    sub-layers to skip and taps to take; `found` and `hidden` are what the pass leaves."""
+
     first: int
     last: int
     entering: Tensor | None
@@ -39,7 +42,7 @@ class Blocks:
     def __init__(self, model: Any, num_layers: int) -> None:
         self._model = model
         self._base, blocks = _find_blocks(model, num_layers)
-        self._plan: _Plan | None = None
+        self._plan: BlockPlan | None = None
         parameters = inspect.signature(model.forward).parameters
         self.cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._dress: Any = None
@@ -57,18 +60,9 @@ class Blocks:
         return self._dress(cache, slots)
 
     def run(
-        self,
-        inputs: dict[str, Any],
-        *,
-        first: int,
-        last: int,
-        entering: Tensor | None,
-        skip: frozenset[str],
-        taps: Sequence[str],
-        want: Tensor | None,
+        self, inputs: dict[str, Any], plan: BlockPlan, want: Tensor | None
     ) -> tuple[Tensor | None, Tensor, dict[str, Tensor]]:
         """(logits [W, V] or None, hidden [R, H] after block last - 1, taps)."""
-        plan = _Plan(first=first, last=last, entering=entering, skip=skip, taps=frozenset(taps))
         self._plan = plan
         try:
             if want is None:
@@ -84,7 +78,7 @@ class Blocks:
         plan.found["final_postnorm"] = normed[0]
         if "resid:0" in plan.found:
             plan.found["embed"] = plan.found["resid:0"]
-        return logits, plan.hidden[0], {name: plan.found[name] for name in taps}
+        return logits, plan.hidden[0], {name: plan.found[name] for name in plan.taps}
 
     def _wrap_block(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         here, after = f"resid:{index}", f"resid:{index + 1}"

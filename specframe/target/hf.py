@@ -14,7 +14,7 @@ from specframe.cache.base import CacheManager
 from specframe.errors import IncompatibleComponents
 from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS, Forward, Target
-from specframe.target.blocks import Blocks
+from specframe.target.blocks import BlockPlan, Blocks
 from specframe.target.package import local_folder
 from specframe.target.probe import check_tree
 from specframe.target.tokenizer import HFTokenizer
@@ -138,9 +138,10 @@ class HF(Target):
             inputs["inputs_embeds"] = rows.hidden[None]
         key = ("forward", rows.positions.shape[0], cache.width, first, last, skip, tuple(taps))
         run = self.runtime.wrap(self._blocks.run, key)
-        logits, hidden, found = run(
-            inputs, first=first, last=last, entering=rows.hidden, skip=skip, taps=taps, want=want
+        plan = BlockPlan(
+            first=first, last=last, entering=rows.hidden, skip=skip, taps=frozenset(taps)
         )
+        logits, hidden, found = run(inputs, plan, want)
         return Forward(logits=logits, hidden=hidden, taps=found)
 
     def embed(self, tokens: Tensor) -> Tensor:

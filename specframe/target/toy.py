@@ -98,7 +98,9 @@ class Toy(Target):
         assert rows.tokens is not None and layers is None and not skip
         tokens = rows.tokens
         held, places = cache.update(
-            0, tokens.double().view(1, 1, -1, 1), rows.positions.double().view(1, 1, -1, 1),
+            0,
+            tokens.double().view(1, 1, -1, 1),
+            rows.positions.double().view(1, 1, -1, 1),
             rows.slots,
         )
         before = (places[0, 0, :, 0] == rows.positions[:, None] - 1) & rows.visible  # [R, S]

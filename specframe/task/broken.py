@@ -13,18 +13,9 @@ from specframe.accept.base import AcceptRule, Walk
 from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
 from specframe.laws import Laws
+from specframe.records import Context, StepRecord
 from specframe.streams import Streams
-from specframe.types import (
-    Context,
-    Draft,
-    DrawCall,
-    Frontier,
-    How,
-    Proposal,
-    StepRecord,
-    TargetOutput,
-    Verdict,
-)
+from specframe.types import Draft, DrawCall, Frontier, How, Proposal, TargetOutput, Verdict
 
 
 class Careless(AcceptRule):

@@ -12,9 +12,9 @@ from specframe.accept.base import AcceptRule
 from specframe.cache.base import CACHES
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.generation import Engine
+from specframe.records import StepRecord
 from specframe.task.broken import Careless, Shifted
 from specframe.task.oracle import Divergence, compare, greedy_oracle, plain
-from specframe.types import StepRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from typing import Any, Literal, TextIO
 from specframe.data.prompts import PromptRecord, first_prompt, read_prompts
 from specframe.generation import Engine, Event, Generation, Prompt
 from specframe.manifest import write_json
-from specframe.metrics import Meter, Metrics, Summary
+from specframe.meter import Meter
+from specframe.metrics import Metrics, Summary
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.terminal import Colour, Display, one_line
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
 from specframe.binding import Range
+from specframe.records import StepRecord
 from specframe.registry import Registry
 from specframe.tree.builder import TreeBuilder
-from specframe.types import Budget, Frontier, Proposal, StepRecord
+from specframe.types import Budget, Frontier, Proposal
 
 ProposalKind = Literal["auto", "place", "iid", "wor", "coupled"]
 Depth = Annotated[int, Range(1, 64)]

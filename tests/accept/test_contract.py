@@ -36,7 +36,7 @@ SEEDS = range(6)
 @lru_cache
 def rule(name: str) -> AcceptRule:
     """A rule with the values of its own YAML."""
-    return plan(compose([f"accept={name}", "target=toy", "drafter=lm"]))._make("accept")
+    return plan(compose([f"accept={name}", "target=toy", "drafter=lm"])).bound["accept"].make()
 
 
 def hows(name: str) -> list[How]:

@@ -12,7 +12,8 @@ from specframe import load
 from specframe.drafter.base import Continuation
 from specframe.drafter.ngram import Ngram
 from specframe.errors import ConfigError
-from specframe.types import Budget, Context, TargetOutput
+from specframe.records import Context
+from specframe.types import Budget, TargetOutput
 from tests.models import Composition, decode, toy, tree_of
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))

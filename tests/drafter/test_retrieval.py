@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from specframe.drafter.base import Continuation, Retrieval
-from specframe.types import Budget, Context, TargetOutput
+from specframe.records import Context
+from specframe.types import Budget, TargetOutput
 from tests.contract import make
 from tests.drafts import builder, paths
 

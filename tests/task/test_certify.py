@@ -60,7 +60,7 @@ def run(
         prompts=None,
         rebuild=lambda more: changed(load(merged(whole, more))),
     )
-    code = made._make("task").run(job)
+    code = made.bound["task"].make().run(job)
     held = json.loads((folder / "certificate.json").read_text())
     return code, held, {check["name"]: check for check in held["checks"]}
 
@@ -174,7 +174,7 @@ def test_a_drafter_that_stands_in_is_named(tmp_path: Path) -> None:
         prompts=None,
         rebuild=lambda more: engine,
     )
-    task = made._make("task")
+    task = made.bound["task"].make()
     assert "drafter=lm stands in for drafter=eagle" in task._enumerated(job).finding
 
 

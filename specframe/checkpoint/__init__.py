@@ -1,0 +1,1 @@
+"""Files of trained draft heads: published layouts in, our modules out, and back."""

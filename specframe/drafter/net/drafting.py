@@ -1,0 +1,216 @@
+"""Drafting with a network over true features, as both EAGLE drafters do it.
+
+Pair t is (state of token t, token t + 1), at position t and slot t of the draft's cache; what the
+network gives there predicts the state of token t + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from specframe.cache.base import CacheManager
+from specframe.drafter.base import Drafter
+from specframe.drafter.net.layers import View
+from specframe.records import Context, StepRecord
+from specframe.runtime.base import Runtime
+from specframe.target.base import PREFILL_ROWS
+from specframe.types import Frontier, Proposal, TargetOutput
+
+
+class FeatureNet(Protocol):
+    """What drafting asks of a network (see `heads.py`)."""
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """[R, W] true features of the target -> [R, H] states."""
+
+    def __call__(self, states: Tensor, embedded: Tensor, view: View) -> Tensor:
+        """[1, R, H] states and embeddings -> [1, R, H] predicted states."""
+
+
+@dataclass
+class _Chunks:
+    """Rows of consecutive pairs, in the pieces in which they came."""
+
+    parts: list[Tensor] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` rows."""
+        while len(self) > length:
+            last = self.parts.pop()
+            kept = length - len(self)
+            if kept > 0:
+                self.parts.append(last[:kept])
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Nodes of one depth that were fed: ids [F], predicted states [F, H], and the slots of their
+    path below the root [F, depth]."""
+
+    nodes: Tensor
+    states: Tensor
+    slots: Tensor
+
+    def parents(self, frontier: Frontier) -> Tensor:
+        """[F'] where the parents of a frontier one level down stand here."""
+        return (frontier.parents[:, None] == self.nodes).int().argmax(1)
+
+    def joined(self, other: _Level | None) -> _Level:
+        """Both, where a policy expands one depth in several calls."""
+        if other is None:
+            return self
+        pairs = zip(
+            (other.nodes, other.states, other.slots),
+            (self.nodes, self.states, self.slots),
+            strict=True,
+        )
+        return _Level(*(torch.cat(pair) for pair in pairs))
+
+
+class FeatureDrafter(Drafter):
+    """Runs a one-layer network over (state, next token) pairs, with its own keys.
+
+    The committed part of its cache is built from true features only: what a step feeds while
+    drafting is forgotten, and the step's committed rows are fed anew in the next `expand`.
+
+    taps: names in the order in which they are laid side by side. embed [F] -> [F, H]; head [F, H]
+    -> [F, Vd]; ids [Vd] target ids of the head's rows, None for the target's vocabulary.
+    """
+
+    gives_laws: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        net: FeatureNet,
+        embed: Callable[[Tensor], Tensor],
+        head: Callable[[Tensor], Tensor],
+        ids: Tensor | None,
+        cache: CacheManager,
+        runtime: Runtime,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.net = net
+        self._embed, self._head, self._ids = embed, head, ids
+        self._cache, self._runtime = cache, runtime
+        self._device, self._dtype = device, dtype
+        self._source = type(self).__name__.lower()
+        self._levels: dict[int, _Level] = {}
+        self._forget()
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self._context = context
+        self._cache.reset(rows=context.max_slots, device=self._device)
+        self._forget()
+        self._pending.parts.append(self._taken(out, None))
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        states = self._feed(frontier) if frontier.depth else self._catch_up(frontier)
+        if states is None:
+            return []
+        return [Proposal(logits=self._head(states), ids=self._ids, source=self._source)]
+
+    def observe(self, record: StepRecord) -> None:
+        rows = torch.tensor([0, *record.path], device=record.draft.tokens.device)
+        self._pending.parts.append(self._taken(record.out, rows))
+        self._cache.discard()
+        self._levels = {}
+
+    def truncate(self, length: int) -> None:
+        pairs = max(length - 1, 0)
+        self._cache.truncate(min(self._cache.length, pairs))
+        self._outputs.truncate(self._cache.length)
+        self._pending.truncate(pairs - self._cache.length)
+        self._levels = {}
+
+    def _forget(self) -> None:
+        self._pending = _Chunks()  # features of committed tokens that the network has not seen
+        self._outputs = _Chunks()  # states that it gave for the others, for going back
+        self._levels = {}
+
+    def _taken(self, out: TargetOutput, rows: Tensor | None) -> Tensor:
+        """[R, W] a copy of the taps side by side, on the network's device and in its dtype."""
+        found = [out.taps[name] for name in self.needs.taps]
+        if rows is not None:
+            found = [one.index_select(0, rows.to(one.device)) for one in found]
+        # `cat` copies, which the records ask of whoever keeps one.
+        joined = torch.cat([one.to(self._device) for one in found], dim=-1)
+        return joined.to(self._dtype)
+
+    def _catch_up(self, frontier: Frontier) -> Tensor | None:
+        """[1, H] the predicted state of the root, after all true features are fed."""
+        if self._pending.parts:
+            features = torch.cat(self._pending.parts)
+            self._pending = _Chunks()
+            for start in range(0, len(features), PREFILL_ROWS):
+                self._extend(features[start : start + PREFILL_ROWS])
+        if not self._outputs.parts:
+            return None  # the context went back to its first token
+        states = self._outputs.parts[-1][-1:]
+        none = frontier.nodes.new_empty((1, 0))
+        self._levels = {0: _Level(frontier.nodes, states, none)}
+        return states
+
+    def _extend(self, features: Tensor) -> None:
+        """Feed true features [R, W] of the next pairs and commit their keys."""
+        cache, count = self._cache, len(features)
+        slots = cache.reserve(count)
+        start = cache.length + 1
+        columns = torch.arange(cache.width, device=self._device)
+        states = self._run(
+            self.net.fuse(features),
+            self._context.ids[start : start + count],
+            positions=slots,
+            slots=slots,
+            visible=columns[None, :] <= slots[:, None],
+        )
+        cache.commit(slots, count, moved=False)
+        self._outputs.parts.append(states)
+
+    def _feed(self, frontier: Frontier) -> Tensor | None:
+        """[F, H] predicted states of drafted nodes, each fed with its parent's own prediction."""
+        cache, above = self._cache, self._levels.get(frontier.depth - 1)
+        if above is None:
+            return None
+        places = above.parents(frontier)
+        slots = cache.reserve(len(frontier))
+        path = torch.cat([above.slots[places], slots[:, None]], dim=1)
+        visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=self._device)
+        visible[:, : cache.length] = True
+        visible.scatter_(1, path, True)
+        states = self._run(
+            above.states[places],
+            frontier.tokens.clamp_min(0),  # a dead node has no token
+            positions=torch.full_like(slots, cache.length + frontier.depth - 1),
+            slots=slots,
+            visible=visible,
+        )
+        level = _Level(frontier.nodes, states, path)
+        self._levels[frontier.depth] = level.joined(self._levels.get(frontier.depth))
+        return states
+
+    def _run(
+        self, states: Tensor, tokens: Tensor, *, positions: Tensor, slots: Tensor, visible: Tensor
+    ) -> Tensor:
+        """[R, H] one pass of the network over states [R, H] and tokens [R]."""
+        key = (self._source, len(tokens), self._cache.width)
+        run = self._runtime.wrap(self._forward, key)
+        return run(states, tokens, positions, slots, visible)
+
+    def _forward(
+        self, states: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor
+    ) -> Tensor:
+        def keep(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            return self._cache.update(layer, keys, values, slots)
+
+        view = View(positions=positions, visible=visible, keep=keep)
+        return self.net(states[None], self._embed(tokens)[None], view)[0]

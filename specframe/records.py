@@ -1,0 +1,103 @@
+"""What lives longer than a pass: the sequence, the record of a step, a loop inside a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from specframe.types import Draft, TargetOutput, Verdict
+
+
+class NodeLaws(Protocol):
+    """The target's processed laws at the nodes of a draft."""
+
+    def at(self, nodes: Tensor, depth: int) -> Tensor:
+        """[M, V] at rows nodes [M], all `depth` deep."""
+
+
+@dataclass(kw_only=True)
+class Context:
+    """One sequence as drafters, rules and processors see it: prompt and all emitted tokens.
+
+    tokens (host) and ids [T] (device) hold the same; the last one is the root. `cache` is the
+    target's, for drafters that share it. `sequence` keys the noise of this sequence. max_slots:
+    slots that a drafter's own cache can need, for every token and one step's frontiers.
+    """
+
+    tokens: list[int]
+    buffer: Tensor
+    prompt_length: int
+    cache: object = None
+    sequence: int = 0
+    max_slots: int = 0
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], device: torch.device, sequence: int = 0) -> Context:
+        """A context of these tokens, all of them prompt."""
+        buffer = torch.empty(max(64, 2 * len(tokens)), dtype=torch.long, device=device)
+        context = cls(tokens=[], buffer=buffer, prompt_length=len(tokens), sequence=sequence)
+        context.extend(tokens)
+        return context
+
+    @property
+    def ids(self) -> Tensor:
+        """[T] the tokens on the device."""
+        return self.buffer[: len(self.tokens)]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append emitted tokens."""
+        start, stop = len(self.tokens), len(self.tokens) + len(tokens)
+        if stop > self.buffer.shape[0]:
+            grown = self.buffer.new_empty(2 * stop)
+            grown[:start] = self.buffer[:start]
+            self.buffer = grown
+        self.buffer[start:stop] = torch.tensor(list(tokens), dtype=torch.long)
+        self.tokens.extend(tokens)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        del self.tokens[length:]
+
+
+@dataclass(kw_only=True)
+class StepRecord:
+    """Everything of one verify pass; tensors live until the next pass, who keeps one copies it.
+
+    path: accepted rows, tokens: emitted tokens (host), after the cut by stop conditions.
+    num_accepted: drafted tokens that were emitted. was_cut: the last token is a drafted one, since
+    a stop condition cut the verdict there. marks: (phase, stamp) of the step's clock.
+    """
+
+    draft: Draft
+    laws: NodeLaws
+    out: TargetOutput
+    verdict: Verdict
+    path: list[int]
+    tokens: list[int]
+    num_accepted: int
+    was_cut: bool
+    length_before: int
+    finish_reason: str | None = None
+    readback: list[int] = field(default_factory=list)
+    marks: list[tuple[str, object]] = field(default_factory=list)
+
+
+@runtime_checkable
+class InnerLoop(Protocol):
+    """A decode loop used as a drafter's engine (cascade, Ouroboros)."""
+
+    def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
+        """Start on a prompt; returns the first emitted token in a list."""
+
+    def step(self) -> StepRecord:
+        """One draft and one verify pass."""
+
+    def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
+        """Go back to the first `length` tokens of the context, then append `tail`."""

@@ -1,0 +1,284 @@
+"""The target's own answers to a prompt file: what drafters are trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from specframe.binding import Range
+from specframe.data.answers import Answer, AnswerFile, Key, read_answers, write_compact
+from specframe.data.prompts import PromptRecord, prompt_fields, read_prompts
+from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.generation import Engine
+from specframe.manifest import identity
+from specframe.sampling import GREEDY_BELOW
+from specframe.task.base import TASKS, Job, Task
+from specframe.task.batched import Batched, packed
+from specframe.task.pace import Pace
+
+_WARPERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # a row at a time, no prefix
+
+
+@TASKS.register("distill")
+class Distill(Task):
+    """Answers every prompt of `prompts=` with the target alone, batched, through `generate`.
+
+    One JSON object an answer (`data.answers.Answer`): id, turn, category, source, turns,
+    prompt_tokens, tokens, finish_reason. A conversation is answered turn by turn on top of the
+    model's own answers. The run may be killed at any time: the same command skips the answers that
+    are there and loses none; a file that was made with other settings is refused. Noise is keyed by
+    the seed and the prompts of a batch, so a run that was cut gives the same text at any
+    temperature. Prompts are sorted by length inside windows, in the order of the file.
+    """
+
+    def __init__(
+        self,
+        *,
+        output: str,
+        compact: str | None,
+        batch_size: Annotated[int, Range(1, 4096)],
+        batch_tokens: Annotated[int, Range(1, None)],
+        window: Annotated[int, Range(1, None)],
+        max_prompt_tokens: Annotated[int, Range(1, None)],
+        packed: bool,
+    ) -> None:
+        self.output = output
+        self.compact = compact
+        self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
+        self.window = window
+        self.max_prompt_tokens = max_prompt_tokens
+        self.packed = packed
+
+    def run(self, job: Job) -> int:
+        engine = job.engine
+        model = getattr(engine.parts.target, "model", None)
+        if model is None:
+            raise IncompatibleComponents(
+                f"task=distill needs a model of transformers, target={engine.parts.target.name} "
+                "is none; use target=hf"
+            )
+        options = _generate_options(engine)
+        subjects = _subjects(job.prompts)
+        bare = Path(self.output).name == self.output
+        path = job.output_dir / self.output if bare else Path(self.output)
+        settings = self._settings(engine, options)
+        batched = Batched(
+            model,
+            eos=engine.eos_ids,
+            max_new_tokens=engine.settings.max_new_tokens,
+            options=options,
+        )
+        fast = packed(model, rows=self.batch_size) if self.packed else nullcontext()
+        with AnswerFile(path, settings=settings, sort_of="task.output") as file, fast:
+            keys = {(one.id, turn) for one in subjects for turn in range(len(one.record.turns))}
+            pace = Pace("distill", total=len(keys), done=len(keys & set(file.tokens_of)))
+            work = _Work(self, engine=engine, batched=batched, file=file, pace=pace)
+            try:
+                with pace:
+                    work.answer_all(subjects)
+            finally:
+                _say(f"{len(file.tokens_of)} answers in {path}; now {pace.note()}")
+                if work.num_left_out:
+                    limit = f"task.max_prompt_tokens={self.max_prompt_tokens}"
+                    _say(f"{work.num_left_out} left out: longer than {limit} or than the context")
+        if self.compact is not None:
+            size = write_compact(Path(self.compact), read_answers(path))
+            _say(f"{size} bytes of token ids in {self.compact}")
+        return 0
+
+    def _settings(self, engine: Engine, options: dict[str, Any]) -> dict[str, Any]:
+        """What the answers depend on."""
+        target = engine.parts.target
+        model = identity(target, target.name)
+        where = {key: model[key] for key in ("path", "commit")}
+        template = json.dumps(model["chat_template"])
+        settings = {
+            "model": model["class"],
+            "weights": model["weights"] or where,
+            "dtype": model["dtype"],
+            "tokenizer": model["tokenizer"],
+            "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
+            "raw": engine.settings.raw,
+            "eos": list(engine.eos_ids),
+            "max_new_tokens": engine.settings.max_new_tokens,
+            "sampling": options,
+        }
+        if not options:
+            return settings
+        names = ("batch_size", "batch_tokens", "window")
+        noise = {"seed": engine.settings.seed} | {name: getattr(self, name) for name in names}
+        return settings | noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """A prompt record with the id its answers go by."""
+
+    id: str | int
+    record: PromptRecord
+    source: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """One turn, as the model sees it."""
+
+    subject: _Subject
+    turn: int
+    tokens: list[int]
+
+    @property
+    def key(self) -> Key:
+        return self.subject.id, self.turn
+
+    def answered(self, tokens: list[int], *, eos: Sequence[int]) -> Answer:
+        """The answer to it."""
+        record = self.subject.record
+        return Answer(
+            id=self.subject.id,
+            turn=self.turn,
+            category=record.category,
+            source=self.subject.source,
+            turns=record.turns[: self.turn + 1],
+            prompt_tokens=self.tokens,
+            tokens=tokens,
+            finish_reason="eos" if tokens[-1] in eos else "length",
+        )
+
+
+class _Work:
+    """One run over the prompts."""
+
+    def __init__(
+        self, task: Distill, *, engine: Engine, batched: Batched, file: AnswerFile, pace: Pace
+    ) -> None:
+        self.num_left_out = 0
+        self._task = task
+        self._engine = engine
+        self._batched = batched
+        self._file = file
+        self._pace = pace
+        context = engine.parts.target.gives.max_positions or sys.maxsize
+        self._longest = min(task.max_prompt_tokens, context - batched.max_new_tokens)
+        self._greedy = engine.settings.sampling.temperature < GREEDY_BELOW
+
+    def answer_all(self, subjects: Sequence[_Subject]) -> None:
+        """Window by window, a window turn by turn, a turn in batches of similar length."""
+        for start in range(0, len(subjects), self._task.window):
+            window = subjects[start : start + self._task.window]
+            for turn in range(max(len(one.record.turns) for one in window)):
+                questions = list(self._questions(window, turn))
+                for batch in self._batches(questions):
+                    self._answer(batch)
+
+    def _questions(self, window: Sequence[_Subject], turn: int) -> Iterator[_Question]:
+        """Those of one turn that fit; where there is noise, also those that have an answer."""
+        held = self._file.tokens_of
+        for subject in window:
+            is_there = (subject.id, turn) in held
+            if turn >= len(subject.record.turns) or (is_there and self._greedy):
+                continue
+            before = [held.get((subject.id, earlier)) for earlier in range(turn)]
+            tokens = self._encode(subject.record.turns, before)
+            if tokens is not None and 0 < len(tokens) <= self._longest:
+                yield _Question(subject=subject, turn=turn, tokens=tokens)
+            else:
+                self.num_left_out += 1
+                self._pace.add_prompts(1)
+
+    def _encode(
+        self, turns: Sequence[str], before: Sequence[list[int] | None]
+    ) -> list[int] | None:
+        """Ids of a conversation with the model's answers; None where one of them is missing."""
+        texts: list[str] = []
+        for user, tokens in zip(turns, before, strict=False):
+            if tokens is None:
+                return None
+            texts += [user, self._engine.decode(tokens)]
+        texts.append(turns[len(before)])
+        tokenizer = self._engine.parts.target.tokenizer
+        if self._engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
+            return self._engine.encode("\n\n".join(texts))
+        roles = ("user", "assistant")
+        return self._engine.encode(
+            [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+        )
+
+    def _batches(self, questions: Sequence[_Question]) -> Iterator[list[_Question]]:
+        """Rows of similar length, short ones first, within both limits of a batch."""
+        batch: list[_Question] = []
+        for question in sorted(questions, key=lambda one: len(one.tokens)):
+            longest = len(question.tokens) + self._batched.max_new_tokens
+            full = (len(batch) + 1) * longest > self._task.batch_tokens
+            if batch and (full or len(batch) == self._task.batch_size):
+                yield batch
+                batch = []
+            batch.append(question)
+        if batch:
+            yield batch
+
+    def _answer(self, batch: Sequence[_Question]) -> None:
+        held = self._file.tokens_of
+        missing = [one for one in batch if one.key not in held]
+        if not missing:
+            return
+        made = self._batched.answer(
+            [one.tokens for one in batch],
+            seed=_batch_seed(self._engine.settings.seed, batch),
+            tick=self._pace.add_tokens,
+        )
+        eos = self._engine.eos_ids
+        pairs = zip(batch, made, strict=True)
+        self._file.add([q.answered(tokens, eos=eos) for q, tokens in pairs if q.key not in held])
+        self._pace.add_prompts(len(missing))
+
+
+def _subjects(path: Path | None) -> list[_Subject]:
+    """The prompts; one without an id goes by a digest of its turns. Equal ones are asked once."""
+    if path is None:
+        raise ConfigError("task=distill needs prompts= (a file, or builtin)")
+    found: dict[str | int, _Subject] = {}
+    records = read_prompts(path)
+    for record, source in zip(records, prompt_fields(path, "source"), strict=True):
+        digest = hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
+        name = digest if record.id is None else record.id
+        subject = _Subject(id=name, record=record, source=source)
+        if found.setdefault(name, subject).record.turns != record.turns:
+            raise ConfigError(f"prompts={path}: the id {name} stands for two prompts; make it one")
+    return list(found.values())
+
+
+def _generate_options(engine: Engine) -> dict[str, Any]:
+    """Options of `generate` for the run's sampling; {} for greedy. Raises for what it cannot do."""
+    settings = engine.settings
+    for group, held, taken in (
+        ("sampling", asdict(settings.sampling), _WARPERS),
+        ("stop", asdict(settings.stop), ("eos",)),
+    ):
+        for key, value in held.items():
+            if key not in taken and value is not None:
+                raise ConfigError(
+                    f"{group}.{key}={value}: task=distill takes {group}.{' and '.join(taken)} "
+                    f"alone; leave {group}.{key}=null"
+                )
+    chosen = {key: getattr(settings.sampling, key) for key in _WARPERS}
+    if chosen["temperature"] < GREEDY_BELOW:
+        return {}
+    given = {key: value for key, value in chosen.items() if value is not None}
+    return {"do_sample": True, "top_k": 0, **given}
+
+
+def _batch_seed(seed: int, batch: Sequence[_Question]) -> int:
+    text = json.dumps([seed, [one.key for one in batch]])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"distill: {text}\n")
