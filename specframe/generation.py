@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -111,6 +111,11 @@ class Engine:
             ids = [one for one in prompt if isinstance(one, int)]
             if len(ids) == len(prompt):
                 return ids
+            if not all(isinstance(one, Mapping) for one in prompt):
+                raise ConfigError(
+                    "a prompt is one text, one list of token ids or one list of "
+                    "{role, content} messages; decode several prompts one after the other"
+                )
         if tokenizer is None:
             raise ConfigError(f"target={self.parts.target.name} has no tokenizer; give token ids")
         if isinstance(prompt, str):
@@ -123,6 +128,19 @@ class Engine:
         """Text of tokens without special ones; "" for a target without a tokenizer."""
         tokenizer = self.parts.target.tokenizer
         return "" if tokenizer is None else tokenizer.decode(tokens)
+
+    def extra_syncs(self) -> dict[str, int]:
+        """Host reads that the parts declare beyond the one of each step.
+
+        drafter, tree and accept: in a step; sampling: in each call of the processors.
+        """
+        parts, sampling = self.parts, self._sampling(prompt_length=1)
+        return {
+            "drafter": parts.drafter.extra_syncs,
+            "tree": parts.tree.extra_syncs,
+            "accept": parts.accept.extra_syncs(sampling.path_dependent),
+            "sampling": sampling.extra_syncs,
+        }
 
     def decoding(
         self, *, max_new_tokens: int | None = None, observers: Sequence[Observer] = ()

@@ -63,6 +63,7 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
         "specframe": specframe.__version__,
         "command": [_masked_word(word) for word in sys.argv],
         "seed": engine.settings.seed,
+        "extra_syncs": engine.extra_syncs(),
         "config": _masked(config),
         "target": identity(parts.target, parts.target.name),
         "draft_model": identity(draft, draft.name) if isinstance(draft, Target) else None,

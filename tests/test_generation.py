@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from specframe.errors import ConfigError
 from specframe.generation import Engine, Event, Generation
 from tests.models import (
     CACHE_MAKERS,
@@ -186,3 +187,10 @@ def test_sequences_differ_and_repeat() -> None:
     again = replace(composed, drafter=drafter_of("ngram", "llama"), tree=tree_of("static"))
     engine = again.engine(16)
     assert [engine.generate(PROMPT, sequence=i).tokens for i in (2, 1, 0)] == first[::-1]
+
+
+@pytest.mark.parametrize("batch", [["a", "b"], [[1, 2], [3]], [1, "a"]])
+def test_several_prompts_at_once_are_refused(batch: Any) -> None:
+    engine = Composition(target=target("llama")).engine()
+    with pytest.raises(ConfigError, match="one after the other"):
+        engine.encode(batch)
