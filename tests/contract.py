@@ -155,24 +155,30 @@ class DrafterContract(_Suite):
     def name(self) -> str:
         return type(self).word
 
+    @pytest.fixture
+    def extra(self) -> tuple[str, ...]:
+        return type(self).words
+
     @pytest.mark.parametrize("temperature", [0.0, 0.9])
-    def test_text_is_that_of_no_draft(self, name: str, temperature: float) -> None:
+    def test_text_is_that_of_no_draft(
+        self, name: str, extra: tuple[str, ...], temperature: float
+    ) -> None:
         settings = (f"sampling.temperature={temperature}", "seed=7")
         expected = _baseline(settings, PROMPTS[0])
         ran = 0
         for words, engine in compositions(
-            f"drafter={name}", *self.words, *settings, axes=(TREES, CACHES)
+            f"drafter={name}", *extra, *settings, axes=(TREES, CACHES)
         ):
             answer = engine.generate(PROMPTS[0], max_new_tokens=NEW_TOKENS)
             assert tuple(answer.tokens) == expected, words
             ran += 1
         assert ran >= 2, "no tree takes this drafter"
 
-    def test_a_prompt_leaves_nothing_to_the_next(self, name: str) -> None:
-        engine = load(["target=toy", f"drafter={name}", *self.words])
+    def test_a_prompt_leaves_nothing_to_the_next(self, name: str, extra: tuple[str, ...]) -> None:
+        engine = load(["target=toy", f"drafter={name}", *extra])
         runs = [self.steps(engine, prompt) for prompt in (*PROMPTS, PROMPTS[0])]
         assert runs[0] == runs[2]
-        fresh = load(["target=toy", f"drafter={name}", *self.words])
+        fresh = load(["target=toy", f"drafter={name}", *extra])
         assert runs[1] == self.steps(fresh, PROMPTS[1])
 
     def steps(self, engine: Engine, prompt: Sequence[int]) -> list[list[int]]:
@@ -184,9 +190,9 @@ class DrafterContract(_Suite):
         return emitted
 
     @pytest.mark.parametrize("tail", [(), (2, 5, 1)])
-    def test_truncate(self, name: str, tail: tuple[int, ...]) -> None:
+    def test_truncate(self, name: str, extra: tuple[str, ...], tail: tuple[int, ...]) -> None:
         """Going back leaves what a run over that prefix would have, with or without a tail."""
-        engine = load(["target=toy", f"drafter={name}", *self.words])
+        engine = load(["target=toy", f"drafter={name}", *extra])
         loop = engine.decoding(max_new_tokens=NEW_TOKENS)
         loop.begin(PROMPTS[1])
         for _ in range(3):

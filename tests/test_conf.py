@@ -13,9 +13,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from specframe import catalogue
-from specframe.axes import AXES
+from specframe.axes import AXES, bind_axis
 from specframe.binding import bind
-from specframe.axes import bind_axis
 from specframe.build import plan
 from specframe.compose import compose
 from specframe.errors import IncompatibleComponents

@@ -47,7 +47,11 @@ ALLOWED: dict[str, str] = {
     "target.base": "registry types cache.base runtime.base",
     "target.*": "binding errors types cache.base runtime.base target.*",
     "drafter.base": "records registry trie types",
-    "drafter.*": "binding errors records sampling trie types cache.base target.base drafter.base",
+    "drafter.net.*": "errors records types cache.base runtime.base target.base drafter.base "
+    "drafter.net.*",
+    "checkpoint.*": "errors checkpoint.* drafter.net.heads drafter.net.layers",
+    "drafter.*": "binding errors records sampling trie types cache.base runtime.base target.base "
+    "drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",
     "meter": "metrics records trace",
     "data.*": "errors data.*",

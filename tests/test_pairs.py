@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from specframe.target import hf
 from specframe.target.base import TARGETS
 from specframe.tree.base import TREES
 from tests import models
+from tests.checkpoint.heads import words_for
 
 COUNT = 10
 SEED = 3
@@ -128,6 +131,7 @@ def engine(row: dict[str, str]) -> Engine:
     """The engine of a row."""
     words = [f"{key}={value}" for key, value in row.items() if key != "target"]
     family = row["target"]
+    words += head(row["drafter"], family)
     if family == "toy":
         return load(["target=toy", f"seed={SEED}", *words])
     words += ["target=hf", f"target.path=tiny://{family}", "target.dtype=float64"]
@@ -135,6 +139,12 @@ def engine(row: dict[str, str]) -> Engine:
         # Copied unwrapped: the shared draft's blocks are dressed already.
         words.append(f"drafter.model=tiny://{family}")
     return load([f"seed={SEED}", *words])
+
+
+@cache
+def head(drafter: str, family: str) -> tuple[str, ...]:
+    """The words that give a drafter its random head."""
+    return words_for(drafter, family, Path(tempfile.mkdtemp(prefix="specframe-heads-")))
 
 
 def prompt(family: str) -> tuple[int, ...]:
@@ -201,6 +211,7 @@ def test_the_others_say_what_to_use_instead() -> None:
     assert len(bad) >= 5
     for row in bad:
         words = [f"{key}={value}" for key, value in row.items()]
+        words += head(row["drafter"], "toy")
         with pytest.raises(IncompatibleComponents, match=r"use ") as caught:
             plan(compose(words))
         assert str(caught.value) == refusal(row)

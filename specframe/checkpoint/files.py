@@ -90,20 +90,17 @@ def _config(file: Path, place: str) -> dict[str, Any]:
 
 def _tensors(file: Path, place: str) -> dict[str, Tensor]:
     """Raises ConfigError for a file that holds anything but tensors by name."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    unreadable = (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError)
     try:
         if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
             return load_file(str(file))
         held = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+    except (SafetensorError, *unreadable) as error:
         reason = " ".join(str(error).split())[:160]
         raise ConfigError(f"{place}: {file.name} cannot be read as tensors ({reason})") from error
-    except Exception as error:
-        # safetensors has an error class of its own, which derives from nothing else.
-        if type(error).__name__ != "SafetensorError":
-            raise
-        raise ConfigError(f"{place}: {file.name} is no safetensors file ({error})") from error
     if not isinstance(held, dict) or not all(isinstance(one, Tensor) for one in held.values()):
         raise ConfigError(f"{place}: {file.name} holds more than tensors by name")
     return held

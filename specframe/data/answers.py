@@ -46,6 +46,14 @@ class CompactAnswer:
     finish_reason: str
 
 
+def prompt_sources(path: Path, count: int) -> list[str | None]:
+    """The `source` of each of a prompt file's `count` records; None where it names none."""
+    if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):
+        return [None] * count
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    return [json.loads(line).get("source") for line in lines if line.strip()]
+
+
 def read_answers(path: Path) -> Iterator[Answer]:
     """The answers of a file, in order; a torn last line is left out.
 
@@ -164,7 +172,7 @@ def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COM
 
 
 def read_compact(path: Path) -> Iterator[CompactAnswer]:
-    """The answers that `write_compact` wrote, in order. Raises ConfigError if it is no such file."""
+    """The answers that `write_compact` wrote, in order. ConfigError if it is no such file."""
     import numpy as np
 
     try:

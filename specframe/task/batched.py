@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+_PREFILL_ROWS = 2048  # of one pass over prompts: larger activations cost page faults on a CPU
 _SEGMENT = 32  # tokens between two looks for finished rows, which then leave the batch
 
 
@@ -42,15 +43,16 @@ class Batched:
         """
         device = self.model.device
         made: list[list[int]] = [[] for _ in prompts]
-        alive, cache = list(range(len(prompts))), None
+        alive = list(range(len(prompts)))
         ids, mask = _left_padded(prompts, device)
+        state: dict[str, Any] = {"prefill_chunk_size": -(-_PREFILL_ROWS // len(prompts))}
         gpus = [device] if device.type == "cuda" else []
         with torch.inference_mode(), torch.random.fork_rng(gpus), _settings_of(self):
             torch.manual_seed(seed)
             for start in range(0, self.max_new_tokens, _SEGMENT):
                 count = min(_SEGMENT, self.max_new_tokens - start)
                 out = self.model.generate(
-                    ids, attention_mask=mask, past_key_values=cache, max_new_tokens=count
+                    ids, attention_mask=mask, max_new_tokens=count, **state
                 )
                 new = out.sequences[:, ids.shape[1] :]
                 rows = self._take(new.tolist(), alive, made, tick)
@@ -58,9 +60,9 @@ class Batched:
                     break
                 alive = [alive[row] for row in rows]
                 kept = torch.tensor(rows, device=device)
-                cache = out.past_key_values
+                state = _cache_of(out)
                 if len(rows) < len(ids):
-                    cache.batch_select_indices(kept)
+                    next(iter(state.values())).batch_select_indices(kept)
                 ids = out.sequences[kept]
                 mask = torch.cat([mask[kept], torch.ones_like(new[kept])], dim=1)
         return made
@@ -94,9 +96,10 @@ def packed(model: nn.Module, *, rows: int) -> Iterator[None]:
     """
     changed: list[nn.Linear] = []
     if torch.backends.mkldnn.is_available():
-        changed = [one for one in model.modules() if _is_plain(one)]
+        linear = [one for one in model.modules() if type(one) is nn.Linear]
+        changed = [one for one in linear if _is_plain(one)]
     for layer in changed:
-        layer.forward = _packed_forward(layer, rows)  # type: ignore[method-assign]
+        layer.forward = _packed_forward(layer, rows)  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
@@ -110,9 +113,9 @@ def _packed_forward(layer: nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
-def _is_plain(layer: nn.Module) -> bool:
-    """Not a subclass, not hooked by anyone, float32 on a CPU."""
-    if type(layer) is not nn.Linear or "forward" in vars(layer):
+def _is_plain(layer: nn.Linear) -> bool:
+    """Hooked by no one, float32, on a CPU."""
+    if "forward" in vars(layer):
         return False
     return layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32
 
@@ -128,9 +131,13 @@ def _settings_of(batched: Batched) -> Iterator[None]:
         batched.model.generation_config = held
 
 
-def _left_padded(
-    prompts: Sequence[Sequence[int]], device: torch.device
-) -> tuple[Tensor, Tensor]:
+def _cache_of(out: Any) -> dict[str, Any]:
+    """The keyword argument that lets `generate` go on: its name depends on transformers."""
+    name = "cache" if "cache" in out else "past_key_values"
+    return {name: out[name]}
+
+
+def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Ids and attention mask [B, longest], prompts to the right."""
     width = max(len(prompt) for prompt in prompts)
     ids = torch.zeros((len(prompts), width), dtype=torch.long)

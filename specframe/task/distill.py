@@ -7,13 +7,12 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from specframe.binding import Range
-from specframe.data.answers import Answer, AnswerFile, Key, read_answers, write_compact
-from specframe.data.prompts import PromptRecord, prompt_fields, read_prompts
+from specframe.data.answers import AnswerFile, read_answers, write_compact
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine
 from specframe.manifest import identity
@@ -21,6 +20,14 @@ from specframe.sampling import GREEDY_BELOW
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.batched import Batched, packed
 from specframe.task.pace import Pace
+from specframe.task.questions import (
+    Question,
+    Subject,
+    batch_seed,
+    batches_of,
+    encode_turns,
+    read_subjects,
+)
 
 _WARPERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # a row at a time, no prefix
 
@@ -65,7 +72,7 @@ class Distill(Task):
                 "is none; use target=hf"
             )
         options = _generate_options(engine)
-        subjects = _subjects(job.prompts)
+        subjects = read_subjects(job.prompts)
         bare = Path(self.output).name == self.output
         path = job.output_dir / self.output if bare else Path(self.output)
         settings = self._settings(engine, options)
@@ -117,42 +124,6 @@ class Distill(Task):
         return settings | noise
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Subject:
-    """A prompt record with the id its answers go by."""
-
-    id: str | int
-    record: PromptRecord
-    source: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """One turn, as the model sees it."""
-
-    subject: _Subject
-    turn: int
-    tokens: list[int]
-
-    @property
-    def key(self) -> Key:
-        return self.subject.id, self.turn
-
-    def answered(self, tokens: list[int], *, eos: Sequence[int]) -> Answer:
-        """The answer to it."""
-        record = self.subject.record
-        return Answer(
-            id=self.subject.id,
-            turn=self.turn,
-            category=record.category,
-            source=self.subject.source,
-            turns=record.turns[: self.turn + 1],
-            prompt_tokens=self.tokens,
-            tokens=tokens,
-            finish_reason="eos" if tokens[-1] in eos else "length",
-        )
-
-
 class _Work:
     """One run over the prompts."""
 
@@ -169,90 +140,48 @@ class _Work:
         self._longest = min(task.max_prompt_tokens, context - batched.max_new_tokens)
         self._greedy = engine.settings.sampling.temperature < GREEDY_BELOW
 
-    def answer_all(self, subjects: Sequence[_Subject]) -> None:
+    def answer_all(self, subjects: Sequence[Subject]) -> None:
         """Window by window, a window turn by turn, a turn in batches of similar length."""
         for start in range(0, len(subjects), self._task.window):
             window = subjects[start : start + self._task.window]
             for turn in range(max(len(one.record.turns) for one in window)):
-                questions = list(self._questions(window, turn))
-                for batch in self._batches(questions):
+                for batch in batches_of(
+                    list(self._questions(window, turn)),
+                    room=self._batched.max_new_tokens,
+                    max_rows=self._task.batch_size,
+                    max_tokens=self._task.batch_tokens,
+                ):
                     self._answer(batch)
 
-    def _questions(self, window: Sequence[_Subject], turn: int) -> Iterator[_Question]:
+    def _questions(self, window: Sequence[Subject], turn: int) -> Iterator[Question]:
         """Those of one turn that fit; where there is noise, also those that have an answer."""
         held = self._file.tokens_of
         for subject in window:
             is_there = (subject.id, turn) in held
             if turn >= len(subject.record.turns) or (is_there and self._greedy):
                 continue
-            before = [held.get((subject.id, earlier)) for earlier in range(turn)]
-            tokens = self._encode(subject.record.turns, before)
-            if tokens is not None and 0 < len(tokens) <= self._longest:
-                yield _Question(subject=subject, turn=turn, tokens=tokens)
+            before = [held.get((subject.id, earlier), []) for earlier in range(turn)]
+            tokens = encode_turns(self._engine, subject.record.turns, before) if all(before) else []
+            if 0 < len(tokens) <= self._longest:
+                yield Question(subject=subject, turn=turn, tokens=tokens)
             else:
                 self.num_left_out += 1
                 self._pace.add_prompts(1)
 
-    def _encode(
-        self, turns: Sequence[str], before: Sequence[list[int] | None]
-    ) -> list[int] | None:
-        """Ids of a conversation with the model's answers; None where one of them is missing."""
-        texts: list[str] = []
-        for user, tokens in zip(turns, before, strict=False):
-            if tokens is None:
-                return None
-            texts += [user, self._engine.decode(tokens)]
-        texts.append(turns[len(before)])
-        tokenizer = self._engine.parts.target.tokenizer
-        if self._engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
-            return self._engine.encode("\n\n".join(texts))
-        roles = ("user", "assistant")
-        return self._engine.encode(
-            [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
-        )
-
-    def _batches(self, questions: Sequence[_Question]) -> Iterator[list[_Question]]:
-        """Rows of similar length, short ones first, within both limits of a batch."""
-        batch: list[_Question] = []
-        for question in sorted(questions, key=lambda one: len(one.tokens)):
-            longest = len(question.tokens) + self._batched.max_new_tokens
-            full = (len(batch) + 1) * longest > self._task.batch_tokens
-            if batch and (full or len(batch) == self._task.batch_size):
-                yield batch
-                batch = []
-            batch.append(question)
-        if batch:
-            yield batch
-
-    def _answer(self, batch: Sequence[_Question]) -> None:
+    def _answer(self, batch: Sequence[Question]) -> None:
         held = self._file.tokens_of
         missing = [one for one in batch if one.key not in held]
         if not missing:
             return
         made = self._batched.answer(
             [one.tokens for one in batch],
-            seed=_batch_seed(self._engine.settings.seed, batch),
+            seed=batch_seed(self._engine.settings.seed, batch),
             tick=self._pace.add_tokens,
         )
         eos = self._engine.eos_ids
         pairs = zip(batch, made, strict=True)
         self._file.add([q.answered(tokens, eos=eos) for q, tokens in pairs if q.key not in held])
         self._pace.add_prompts(len(missing))
-
-
-def _subjects(path: Path | None) -> list[_Subject]:
-    """The prompts; one without an id goes by a digest of its turns. Equal ones are asked once."""
-    if path is None:
-        raise ConfigError("task=distill needs prompts= (a file, or builtin)")
-    found: dict[str | int, _Subject] = {}
-    records = read_prompts(path)
-    for record, source in zip(records, prompt_fields(path, "source"), strict=True):
-        digest = hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
-        name = digest if record.id is None else record.id
-        subject = _Subject(id=name, record=record, source=source)
-        if found.setdefault(name, subject).record.turns != record.turns:
-            raise ConfigError(f"prompts={path}: the id {name} stands for two prompts; make it one")
-    return list(found.values())
 
 
 def _generate_options(engine: Engine) -> dict[str, Any]:
@@ -273,11 +202,6 @@ def _generate_options(engine: Engine) -> dict[str, Any]:
         return {}
     given = {key: value for key, value in chosen.items() if value is not None}
     return {"do_sample": True, "top_k": 0, **given}
-
-
-def _batch_seed(seed: int, batch: Sequence[_Question]) -> int:
-    text = json.dumps([seed, [one.key for one in batch]])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def _say(text: str) -> None:

@@ -54,7 +54,10 @@ class Pace:
     def note(self) -> str:
         """Tokens/s since the start, and about how long the rest will take."""
         seconds = time.monotonic() - self._start
-        parts = [f"{self.num_tokens} tokens", f"{self.num_tokens / max(seconds, 1e-9):.1f} tokens/s"]
+        parts = [
+            f"{self.num_tokens} tokens",
+            f"{self.num_tokens / max(seconds, 1e-9):.1f} tokens/s",
+        ]
         new = self.done - self._done_before
         if new and self.done < self.total:
             parts.append(f"about {_duration(seconds / new * (self.total - self.done))} left")

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from specframe.drafter.base import DRAFTERS
+from specframe.target.toy import Toy
+from tests.checkpoint.heads import words_for
 from tests.contract import DrafterContract
 
 
-@pytest.mark.parametrize("name", DRAFTERS.names())
+def on_toy(name: str) -> bool:
+    """Whether the toy gives what a drafter needs; the others have suites on tiny models."""
+    return set(DRAFTERS.get(name).needs.taps) <= Toy.could_give.taps
+
+
+@pytest.mark.parametrize("name", [name for name in DRAFTERS.names() if on_toy(name)])
 class TestDrafters(DrafterContract):
     """The suite over the registry."""
+
+    @pytest.fixture
+    def extra(self, name: str, tmp_path: Path) -> tuple[str, ...]:
+        return words_for(name, "toy", tmp_path)
+
+
+def test_few_are_left_to_their_own_suites() -> None:
+    assert [name for name in DRAFTERS.names() if not on_toy(name)] == ["eagle3"]

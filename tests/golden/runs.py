@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specframe.cache.base import CacheManager
 from specframe.drafter.net.drafting import FeatureDrafter
 from specframe.records import Context, StepRecord
 from specframe.sampling import Sampling
@@ -93,9 +92,7 @@ def run(
 def grown(golden: Golden, drafter: FeatureDrafter, context: Context) -> Draft:
     """The tree of one step."""
     depth, rows = golden.tree["depth"] + 1, golden.tree["total_tokens"]
-    policy = Dynamic(
-        depth=depth, top_k=golden.tree["top_k"], max_nodes=rows, proposal="place"
-    )
+    policy = Dynamic(depth=depth, top_k=golden.tree["top_k"], max_nodes=rows, proposal="place")
     sampling = Sampling(temperature=0.0, processors=[], warpers=[], vocabulary=128)  # type: ignore[arg-type]
     builder = TreeBuilder(
         context=context.ids, sampling=sampling, rng=Streams(seed=0), step=0, how="place"
@@ -149,8 +146,3 @@ def root(context: Context) -> Frontier:
     return TreeBuilder(
         context=context.ids, sampling=sampling, rng=Streams(seed=0), step=0, how="place"
     ).root
-
-
-def fresh(cache: Callable[[], CacheManager]) -> CacheManager:
-    """An empty cache on the CPU."""
-    return cache()

@@ -34,7 +34,8 @@ def job(folder: Path, *overrides: str) -> Job:
 
 @pytest.mark.parametrize("drafter", ["ngram", "lm", "none"])
 def test_report(drafter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "prompts.txt").write_text("Tell me a long story about a long river.\n", encoding="utf-8")
+    text = "Tell me a long story about a long river.\n"
+    (tmp_path / "prompts.txt").write_text(text, encoding="utf-8")
     task = Peers(rounds=1, per_category=1, lookup_tokens=4)
     assert task.run(job(tmp_path, f"drafter={drafter}")) == 0
     report = json.loads((tmp_path / "peers.json").read_text(encoding="utf-8"))

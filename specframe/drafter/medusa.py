@@ -1,0 +1,164 @@
+"""Medusa: heads on the target's last state, each of which guesses one token further."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specframe.checkpoint.medusa import load_medusa
+from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.net.medusa import MedusaNet
+from specframe.drafter.net.tables import Table, hidden_size, read_ids, target_head
+from specframe.errors import ConfigError
+from specframe.records import Context, StepRecord
+from specframe.runtime.base import Runtime
+from specframe.target.base import Target
+from specframe.types import Frontier, Needs, Proposal, TargetOutput
+
+_TAP = "final_postnorm"
+
+
+@DRAFTERS.register("medusa")
+class Medusa(Drafter):
+    """x <- x + SiLU(W x + b), n times, then logits U x: head i = 0 .. K - 1 on the state at t.
+
+    The state that predicted the root is that of the last accepted row; head i guesses the token
+    i + 1 after the root. A guess depends on its depth alone (marginals), so all nodes of a level
+    get the same law, and beyond depth K there is no proposal. U is the head's own, else the
+    target's. path: hub name, folder or file of published heads. vocabulary: file of the token ids
+    that the draft may propose (FR-Spec), null for all.
+    Lossless under every lossless rule. Needs: final-normed states of the committed rows.
+    Draft forwards per step: one of the heads, all at once. Target forwards per step: 1.
+    Papers: Medusa, arXiv 2401.10774; FR-Spec, arXiv 2502.14856.
+    """
+
+    needs = Needs(taps=(_TAP,))
+    gives_laws: ClassVar[bool] = True
+
+    def __init__(
+        self, *, path: str, vocabulary: str | None, target: Target, runtime: Runtime
+    ) -> None:
+        self._adopt(load_medusa(path), vocabulary, target, runtime)
+
+    @classmethod
+    def of(
+        cls, net: MedusaNet, *, target: Target, runtime: Runtime, vocabulary: str | None = None
+    ) -> Medusa:
+        """Heads that are at hand already (training, notebooks, tests); they are moved and cast."""
+        self = cls.__new__(cls)
+        self._adopt(net, vocabulary, target, runtime)
+        return self
+
+    def _adopt(
+        self, net: MedusaNet, vocabulary: str | None, target: Target, runtime: Runtime
+    ) -> None:
+        if net.hidden_size != hidden_size(target):
+            raise ConfigError(
+                f"drafter.path: the heads are for a target of hidden size {net.hidden_size}, "
+                f"{target.name} has {hidden_size(target)}; use heads of this target"
+            )
+        self.net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        self._device, self._dtype, self._runtime = target.device, target.dtype, runtime
+        self._head, self._ids = _head(self.net, target, vocabulary)
+        self._states: list[Tensor] = []  # [R, H] of all committed rows, in the pieces they came in
+        self._logits: Tensor | None = None  # [K, Vd] of this step
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self._states = [self._own(out.taps[_TAP].clone())]
+        self._logits = None
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        if frontier.depth == 0:
+            self._logits = self._look_ahead()
+        if self._logits is None or frontier.depth >= len(self._logits):
+            return []
+        logits = self._logits[frontier.depth].expand(len(frontier), -1)
+        return [Proposal(logits=logits, ids=self._ids, source="medusa")]
+
+    def observe(self, record: StepRecord) -> None:
+        states = record.out.taps[_TAP]
+        rows = torch.tensor([0, *record.path], device=states.device)
+        self._states.append(self._own(states.index_select(0, rows)))
+        self._logits = None
+
+    def truncate(self, length: int) -> None:
+        excess = sum(map(len, self._states)) - max(length - 1, 0)  # the root has no state yet
+        while excess > 0:
+            last = self._states.pop()
+            if len(last) > excess:
+                self._states.append(last[:-excess])
+            excess -= len(last)
+        self._logits = None
+
+    def _own(self, states: Tensor) -> Tensor:
+        return states.to(device=self._device, dtype=self._dtype)
+
+    def _look_ahead(self) -> Tensor | None:
+        """[K, Vd] of every head; None where the context went back to its first token."""
+        if not self._states:
+            return None
+        run = self._runtime.wrap(self._forward, ("medusa", 1))
+        return run(self._states[-1][-1:])
+
+    def _forward(self, state: Tensor) -> Tensor:
+        return self._head(self.net(state)[:, 0])
+
+
+@torch.no_grad()
+def _head(net: MedusaNet, target: Target, vocabulary: str | None) -> tuple[Table, Tensor | None]:
+    """(states [K, H] -> logits [K, Vd], the target ids of the columns, None for all in order)."""
+    ids = _known(net, target)
+    if vocabulary is not None:
+        where = "drafter.vocabulary"
+        listed = read_ids(vocabulary, vocab_size=target.vocab_size, where=where).to(ids.device)
+        ids = ids[torch.isin(ids, listed)]
+        if not len(ids):
+            raise ConfigError(f"{where}={vocabulary}: the heads know none of these tokens")
+    whole = torch.equal(ids, torch.arange(target.vocab_size, device=ids.device))
+    named = None if whole else ids
+    if not net.options.rows:
+        return target_head(target, named), named
+    weights = [net.output(head) for head in range(len(net))]  # [rows, H] each
+    rows = _rows(net, ids)
+    if rows is not None:
+        weights = [weight[rows] for weight in weights]
+
+    def head(states: Tensor) -> Tensor:
+        pairs = zip(states, weights, strict=True)
+        return torch.stack([functional.linear(state, weight) for state, weight in pairs])
+
+    return head, named
+
+
+def _known(net: MedusaNet, target: Target) -> Tensor:
+    """[Vd] target ids that the heads can give. Raises ConfigError if their rows mean others."""
+    rows, vocab = net.options.rows, target.vocab_size
+    if net.token_map is not None:
+        ids = net.token_map.long()
+        kept = ids[ids < vocab]
+    else:
+        if 0 < rows < vocab:
+            raise ConfigError(
+                f"drafter.path: the heads have {rows} rows and no token_map that maps them to the "
+                f"{vocab} tokens of {target.name}; use heads of this target"
+            )
+        kept = torch.arange(vocab, device=target.device)
+    if not len(kept):
+        raise ConfigError(f"drafter.path: token_map names no token of {target.name}")
+    return kept
+
+
+def _rows(net: MedusaNet, ids: Tensor) -> Tensor | None:
+    """[Vd] rows of the output matrices that stand for target ids [Vd]; None: all, in order."""
+    rows = ids
+    named = net.token_map
+    if named is not None and len(named) == net.options.rows:
+        row_of = torch.zeros(int(named.max()) + 1, dtype=torch.long, device=ids.device)
+        row_of[named.long()] = torch.arange(len(named), device=ids.device)
+        rows = row_of[ids]
+    same = torch.equal(rows, torch.arange(net.options.rows, device=rows.device))
+    return None if same else rows

@@ -1,0 +1,79 @@
+"""Medusa's heads: residual blocks over the target's last state, one head per token ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedusaOptions:
+    """What a file holds. layers: residual blocks of a head. rows: of each head's own output matrix,
+    0 where all use the target's. mapped: tokens that token_map names, 0 without one."""
+
+    hidden: int
+    heads: int
+    layers: int = 1
+    rows: int = 0
+    bias: bool = True
+    mapped: int = 0
+
+
+class ResidualBlock(nn.Module):
+    """x + SiLU(W x + b); starts as the identity."""
+
+    def __init__(self, hidden: int, *, bias: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden, hidden, bias=bias)
+        nn.init.zeros_(self.linear.weight)
+        if bias:
+            nn.init.zeros_(self.linear.bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[..., H] -> [..., H]."""
+        return states + functional.silu(self.linear(states))
+
+
+class MedusaNet(nn.ModuleList):
+    """K heads; head i reads the final-normed state at t and guesses the token at t + 2 + i.
+
+    Names of parameters are those of the Medusa files: `{head}.{block}.linear.weight`, and
+    `{head}.{layers}.weight` for an output matrix of its own.
+    """
+
+    token_map: Tensor | None
+
+    def __init__(self, options: MedusaOptions) -> None:
+        super().__init__(_head(options) for _ in range(options.heads))
+        self.options, self.hidden_size = options, options.hidden
+        named = torch.arange(options.mapped) if options.mapped else None
+        self.register_buffer("token_map", named)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """[K, ..., H] what each head's output matrix reads, from states [..., H]."""
+        found = []
+        for head in self:
+            x = states
+            for block in list(head)[: self.options.layers]:  # type: ignore[call-overload]
+                x = block(x)
+            found.append(x)
+        return torch.stack(found)
+
+    def output(self, head: int) -> Tensor:
+        """[rows, H] the output matrix of a head; only where it has one."""
+        assert self.options.rows, "the heads use the target's output matrix"
+        return self[head][self.options.layers].weight  # type: ignore[index,union-attr,return-value]
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[K, ..., rows] by the heads' own output matrices, of what `forward` gave."""
+        pairs = zip(states, range(len(self)), strict=True)
+        return torch.stack([functional.linear(one, self.output(head)) for one, head in pairs])
+
+
+def _head(options: MedusaOptions) -> nn.ModuleList:
+    blocks = [ResidualBlock(options.hidden, bias=options.bias) for _ in range(options.layers)]
+    own = [nn.Linear(options.hidden, options.rows, bias=False)] if options.rows else []
+    return nn.ModuleList([*blocks, *own])

@@ -1,0 +1,193 @@
+"""The frozen target's hidden states for every training sequence, made once and kept on disk.
+
+One flat file of rows [W] (the taps side by side) in the order of the samples, up to a size limit;
+what lies beyond is computed anew whenever it is asked for. What a caller gets was rounded to the
+cache's dtype either way, so a run does not depend on what happened to be cached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specframe.cache.dynamic import Dynamic
+from specframe.errors import ConfigError
+from specframe.target.base import Target
+from specframe.train.text import Sample
+from specframe.types import Rows
+
+_PACK_ROWS = 512  # tokens of short sequences that go through the target together
+_DATA, _RECORD = "features.bin", "features.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tapped:
+    """Runs the frozen target over sequences; the network is left in eval mode."""
+
+    target: Target
+    taps: tuple[str, ...]
+    dtype: torch.dtype
+
+    @torch.no_grad()
+    def rows(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """[L, W] of each sample, all in one pass, rounded to the cache's dtype, on the CPU."""
+        lengths = [len(sample) for sample in samples]
+        device = self.target.device
+        positions = torch.cat([torch.arange(length, device=device) for length in lengths])
+        owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+        owner = owner.to(device)
+        cache = Dynamic()
+        cache.reset(rows=sum(lengths), device=device)
+        slots = cache.reserve(sum(lengths))
+        visible = (owner[:, None] == owner) & (positions[:, None] >= positions)
+        rows = Rows(
+            tokens=torch.cat([sample.tokens for sample in samples]).to(device),
+            positions=positions,
+            slots=slots,
+            visible=visible,
+            causal=len(samples) == 1,
+        )
+        found = self.target.forward(rows, cache, taps=self.taps).taps
+        joined = torch.cat([found[name] for name in self.taps], dim=-1).to(self.dtype).cpu()
+        if not bool(torch.isfinite(joined).all()):
+            raise ConfigError(
+                f"task.cache_dtype={str(self.dtype).removeprefix('torch.')}: a hidden state does "
+                "not fit in it; use bfloat16 or float32"
+            )
+        return list(joined.split(lengths))
+
+
+class Features:
+    """Rows of the taps by sample.
+
+    width: values of a row (W). identity: what else the rows depend on (the target's fingerprint).
+    A file that was made for the same beginning of the samples is carried on.
+    """
+
+    def __init__(
+        self,
+        tapped: Tapped,
+        samples: Sequence[Sample],
+        *,
+        width: int,
+        folder: Path,
+        max_bytes: int,
+        identity: Any,
+    ) -> None:
+        self._tapped, self._width, self._folder = tapped, width, folder
+        size = torch.empty(0, dtype=tapped.dtype).element_size()
+        self._cached: list[Sample] = []
+        self._offset: dict[int, int] = {}
+        rows = 0
+        for sample in samples:
+            if (rows + len(sample)) * width * size > max_bytes:
+                break
+            self._offset[id(sample)] = rows
+            self._cached.append(sample)
+            rows += len(sample)
+        self._rows = rows
+        self._identity = {
+            "of": identity,
+            "taps": list(tapped.taps),
+            "dtype": str(tapped.dtype),
+            "width": width,
+        }
+        self._data: Tensor | None = None
+
+    @property
+    def num_cached(self) -> int:
+        """Samples whose rows are (or will be) on disk."""
+        return len(self._cached)
+
+    def fill(self, tick: Callable[[int, int], None]) -> None:
+        """Compute what is missing on disk. tick(done, all): called after every pass, in samples."""
+        if not self._cached:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        digests = [_digest(sample) for sample in self._cached]
+        done = self._kept(digests)
+        data = self._open()
+        for pack in _packs(self._cached[done:]):
+            for sample, rows in zip(pack, self._tapped.rows(pack), strict=True):
+                start = self._offset[id(sample)]
+                data[start : start + len(sample)] = rows
+            done += len(pack)
+            tick(done, len(self._cached))
+            if done % 64 < len(pack) or done == len(self._cached):
+                self._record(digests[:done])
+
+    def of(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """[L, W] of each sample of a batch."""
+        if self._cached and self._data is None:
+            self._data = self._open()
+        missing = [sample for sample in samples if id(sample) not in self._offset]
+        fresh = dict(zip(map(id, missing), self._computed(missing), strict=True))
+        found = []
+        for sample in samples:
+            start = self._offset.get(id(sample))
+            if start is None:
+                found.append(fresh[id(sample)])
+            else:
+                assert self._data is not None
+                found.append(self._data[start : start + len(sample)])
+        return found
+
+    def _computed(self, samples: Sequence[Sample]) -> list[Tensor]:
+        return [rows for pack in _packs(samples) for rows in self._tapped.rows(pack)]
+
+    def _open(self) -> Tensor:
+        """[rows, W] the file, mapped into memory and grown to its size."""
+        path, count = self._folder / _DATA, self._rows * self._width
+        size = count * torch.empty(0, dtype=self._tapped.dtype).element_size()
+        with path.open("ab") as file:
+            file.truncate(size)
+        flat = torch.from_file(str(path), shared=True, size=count, dtype=self._tapped.dtype)
+        return flat.view(self._rows, self._width)
+
+    def _kept(self, digests: Sequence[str]) -> int:
+        """How many samples of the file's beginning are ours already."""
+        try:
+            held = json.loads((self._folder / _RECORD).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0
+        if held.get("identity") != json.loads(json.dumps(self._identity, default=str)):
+            return 0
+        same = 0
+        for ours, theirs in zip(digests, held["samples"], strict=False):
+            if ours != theirs:
+                break
+            same += 1
+        return same
+
+    def _record(self, digests: Sequence[str]) -> None:
+        """Say what the file holds, after it holds it."""
+        with (self._folder / _DATA).open("ab") as file:
+            os.fsync(file.fileno())
+        partial = self._folder / f".{_RECORD}.partial"
+        held = {"identity": self._identity, "samples": list(digests)}
+        partial.write_text(json.dumps(held, default=str), encoding="utf-8")
+        os.replace(partial, self._folder / _RECORD)
+
+
+def _digest(sample: Sample) -> str:
+    return hashlib.sha256(sample.tokens.numpy().tobytes()).hexdigest()[:24]
+
+
+def _packs(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
+    """Neighbours that fit in one pass of the target; a long one goes alone."""
+    pack: list[Sample] = []
+    for sample in samples:
+        if pack and sum(map(len, pack)) + len(sample) > _PACK_ROWS:
+            yield pack
+            pack = []
+        pack.append(sample)
+    if pack:
+        yield pack

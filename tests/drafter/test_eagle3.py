@@ -1,0 +1,351 @@
+"""drafter=eagle3: the reference's own trees, fused layers, mapped vocabularies, switches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specframe.accept.base import AcceptRule
+from specframe.accept.match import Match
+from specframe.accept.rejection import Rejection
+from specframe.accept.typical import Typical
+from specframe.drafter.eagle3 import Eagle3
+from specframe.drafter.net.heads import Eagle3Net
+from specframe.drafter.net.layers import View
+from specframe.errors import ConfigError
+from specframe.records import Context
+from specframe.types import How
+from tests.checkpoint.heads import LAYERS, bigram_target, eagle3_net, perfect_eagle3
+from tests.counting import HostReads
+from tests.golden.runs import CPU, Golden, agrees, cached, root, run
+from tests.models import (
+    CACHE_MAKERS,
+    LONG_PROMPT,
+    PROMPT,
+    RUNTIME,
+    TINY,
+    VOCAB,
+    Composition,
+    decode,
+    oracle,
+    sampling_config,
+    target,
+    tree_of,
+)
+
+TREES = ("chain", "static", "dynamic")
+
+
+def eagle3(net: Eagle3Net, model: Any = None, cache: str = "dynamic", **more: Any) -> Eagle3:
+    """drafter=eagle3 composed by hand."""
+    return Eagle3.of(
+        net,
+        target=model or target("llama"),
+        cache=CACHE_MAKERS[cache](),
+        runtime=RUNTIME,
+        **{"layers": LAYERS, **more},
+    )
+
+
+def golden_drafter(folder: Path, cache: str = "dynamic", **more: Any) -> tuple[Golden, Eagle3]:
+    golden = Golden.of("eagle3")
+    made = Eagle3(
+        path=golden.unpacked(folder),
+        target=golden.target(),
+        new_cache=CACHE_MAKERS[cache],
+        runtime=RUNTIME,
+        **{"layers": None, "vocabulary": None, **more},
+    )
+    return golden, made
+
+
+@pytest.mark.parametrize("cache", CACHE_MAKERS)
+def test_golden_states_and_trees(cache: str, tmp_path: Path) -> None:
+    golden, drafter = golden_drafter(tmp_path, cache)
+    assert drafter.needs.taps == ("resid:2", "resid:5", "resid:7")
+    states, trees = run(golden, drafter)
+    torch.testing.assert_close(states, golden.expected["prefill_hidden"][0], rtol=0, atol=1e-5)
+    assert [agrees(golden, tree, step) for step, tree in enumerate(trees, 1)] == [True, True]
+
+
+def off_by_one(drafter: Any) -> None:
+    """Drafted rows stand one place too far on; those of true features are right."""
+    inner = drafter._forward
+
+    def moved(
+        states: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor
+    ) -> Tensor:
+        return inner(states, tokens, positions + bool(drafter._levels), slots, visible)
+
+    drafter._forward = moved
+
+
+def swapped(drafter: Any) -> None:
+    """The state comes before the embedding."""
+    attention = drafter.net.midlayer.self_attn
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+        projection.weight.copy_(projection.weight.roll(64, dims=1))
+
+
+def absolute(drafter: Any) -> None:
+    """Offsets are read as ids."""
+    drafter._ids = drafter.net.d2t
+
+
+def reversed_taps(drafter: Any) -> None:
+    """High layers come first."""
+    drafter.net.fc.weight.copy_(drafter.net.fc.weight.roll(64, dims=1))
+
+
+def normed(drafter: Any) -> None:
+    """The normed state is fed back."""
+    inner = drafter._forward
+    drafter._forward = lambda *tensors: drafter.net.norm(inner(*tensors))
+
+
+@pytest.mark.parametrize("fault", [off_by_one, swapped, absolute, reversed_taps, normed])
+def test_golden_trees_catch_wrong_wiring(fault: Callable[[Any], None], tmp_path: Path) -> None:
+    golden, drafter = golden_drafter(tmp_path)
+    fault(drafter)
+    _, trees = run(golden, drafter)
+    assert not all(agrees(golden, tree, step) for step, tree in enumerate(trees, 1))
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("cache", CACHE_MAKERS)
+def test_random_heads_change_no_greedy_text(tree: str, cache: str) -> None:
+    for prompt in (PROMPT, LONG_PROMPT, (7,)):
+        composed = Composition(
+            target=target("llama"),
+            drafter=eagle3(eagle3_net(), cache=cache),
+            tree=tree_of(tree),
+            cache=CACHE_MAKERS[cache](),
+        )
+        assert decode(composed, prompt, 14).tokens == oracle("llama", prompt, 14)
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_every_family_can_be_the_target(family: str) -> None:
+    drafter = eagle3(eagle3_net(), target(family))
+    composed = Composition(target=target(family), drafter=drafter, tree=tree_of("dynamic"))
+    assert decode(composed, LONG_PROMPT, 12).tokens == oracle(family, LONG_PROMPT, 12)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_one_seed_gives_the_autoregressive_text(tree: str) -> None:
+    sampling = sampling_config(1.0, top_p=0.95, repetition_penalty=1.2)
+    expected = decode(Composition(target=target("llama"), sampling=sampling)).tokens
+    for how in ("place", "iid", "wor", "coupled"):
+        composed = Composition(
+            target=target("llama"),
+            drafter=eagle3(eagle3_net()),
+            tree=tree_of(tree, how),
+            how=how,
+            sampling=sampling,
+        )
+        assert decode(composed).tokens == expected
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"norm_before_residual": True},
+        {"norm_before_fc": True},
+        {"fc_norm": True},
+        {"norm_output": True},
+        {"layers": 2},
+        {"bias": True},
+        {"draft_vocab": VOCAB, "mapped": False, "marked": False},
+    ],
+)
+def test_every_variant_drafts(switches: dict[str, Any]) -> None:
+    plain, other = eagle3_net(), eagle3_net(**switches)
+    composed = Composition(target=target("llama"), drafter=eagle3(other), tree=tree_of("dynamic"))
+    assert decode(composed, PROMPT, 10).tokens == oracle("llama", PROMPT, 10)
+    if set(switches) <= {"norm_before_residual", "norm_output"}:
+        other.load_state_dict(plain.state_dict())
+        states = torch.randn(1, 3, 32, dtype=torch.float64)
+        view = View(positions=torch.arange(3), visible=None, keep=lambda layer, k, v: (k, v))
+        same = torch.equal(plain(states, states, view), other(states, states, view))
+        assert not same, "a switch that changes nothing"
+
+
+def test_norm_output_feeds_the_normed_state_back() -> None:
+    plain, fed = eagle3_net(), eagle3_net(norm_output=True)
+    states = torch.randn(1, 3, 32, dtype=torch.float64)
+    view = View(positions=torch.arange(3), visible=None, keep=lambda layer, k, v: (k, v))
+    raw, normed_states = plain(states, states, view), fed(states, states, view)
+    torch.testing.assert_close(plain.norm(raw), normed_states)
+    torch.testing.assert_close(plain.logits(raw), fed.logits(normed_states))
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_perfect_head_is_accepted_in_full(tree: str) -> None:
+    model = bigram_target(sharp=200)
+    drafter = eagle3(perfect_eagle3(model), model)
+    composed = Composition(target=model, drafter=drafter, tree=tree_of(tree))
+    depth = 2 if tree == "static" else 4  # the best ranks of the small static tree go two deep
+    outcome = decode(composed, LONG_PROMPT, 1 + 4 * (depth + 1))
+    assert [record.num_accepted for record in outcome.records] == [depth] * 4
+
+
+@pytest.mark.parametrize("how", ["iid", "wor", "coupled"])
+def test_a_perfect_head_is_accepted_at_any_temperature(how: How) -> None:
+    model = bigram_target()
+    rule: AcceptRule = Match() if how == "coupled" else Rejection()
+    composed = Composition(
+        target=model,
+        drafter=eagle3(perfect_eagle3(model), model),
+        tree=tree_of("chain", how),
+        how=how,
+        sampling=sampling_config(1.0),
+        accept=rule,
+    )
+    outcome = decode(composed, PROMPT, 21)
+    assert [record.num_accepted for record in outcome.records] == [4] * 4
+
+
+def test_reduced_vocabularies_speak_target_ids() -> None:
+    """Acceptance, not only text: ids that are misread leave the text right."""
+    model = bigram_target(sharp=200)
+    text = decode(Composition(target=model), PROMPT, 25).tokens
+    net = perfect_eagle3(model, draft_vocab=40)
+    known = set(net.target_ids().tolist())
+    assert set(text) & known and not set(text) <= known, "the seed must leave some tokens out"
+    drafter = eagle3(net, model)
+    outcome = decode(Composition(target=model, drafter=drafter), PROMPT, 25)
+    assert outcome.tokens == text
+    for record in outcome.records:
+        drafted = record.draft.tokens[1:].tolist()
+        assert set(drafted) <= known
+        ahead = text[record.length_before - len(PROMPT) :]
+        run_of_known = next(
+            (i for i, token in enumerate(ahead[: len(drafted)]) if token not in known),
+            len(drafted),
+        )
+        assert record.num_accepted == run_of_known
+
+
+def test_a_file_restricts_the_head_further(tmp_path: Path) -> None:
+    net = eagle3_net()
+    known = net.target_ids().tolist()
+    listed = tmp_path / "ids.json"
+    listed.write_text(json.dumps([*known[::2], *range(3)]), encoding="utf-8")
+    drafter = eagle3(net, vocabulary=str(listed))
+    kept = sorted(set(known) & {*known[::2], 0, 1, 2})
+    outcome = decode(Composition(target=target("llama"), drafter=drafter), PROMPT, 8)
+    assert outcome.tokens == oracle("llama", PROMPT, 8)
+    assert drafter._ids is not None and drafter._ids.tolist() == kept
+    absent = sorted(set(range(VOCAB)) - set(known))
+    listed.write_text(json.dumps(absent[:5]), encoding="utf-8")
+    with pytest.raises(ConfigError, match="none of these tokens is among the 40"):
+        eagle3(net, vocabulary=str(listed))
+
+
+@pytest.mark.parametrize("how", ["place", "wor"])
+def test_typical_takes_it_too(how: How) -> None:
+    rule = Typical(epsilon=0.09, delta=0.3, temperature=0.7)
+    composed = Composition(
+        target=target("llama"), drafter=eagle3(eagle3_net()), accept=rule, tree=tree_of("static")
+    )
+    assert len(decode(composed, PROMPT, 12).tokens) == 12
+
+
+@pytest.mark.parametrize("cache", CACHE_MAKERS)
+@pytest.mark.parametrize("tree", TREES)
+def test_own_cache_is_one_pass_over_the_same_true_features(tree: str, cache: str) -> None:
+    model = bigram_target()
+    drafter = eagle3(perfect_eagle3(model, draft_vocab=80), model, cache)
+    composed = Composition(target=model, drafter=drafter, tree=tree_of(tree))
+    outcome = decode(composed, LONG_PROMPT, 24)
+    accepted = [record.num_accepted for record in outcome.records]
+    assert sum(accepted) > 0, accepted
+    tokens = outcome.loop.context.tokens
+    with torch.inference_mode():
+        drafter.expand(root(outcome.loop.context))  # what is pending is run now
+        one = CACHE_MAKERS["dynamic"]()
+        one.reset(rows=len(tokens), device=CPU)
+        out = model.prefill(tokens[:-1], one, taps=drafter.needs.taps)
+        once = eagle3(perfect_eagle3(model, draft_vocab=80), model)
+        context = Context.of(tokens, CPU)
+        context.max_slots = 128
+        once.begin(context, out)
+        once.expand(root(context))
+        pairs = zip(cached(drafter), cached(once), strict=True)
+    for mine, wanted in pairs:
+        assert mine.shape[2] == len(tokens) - 1
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-9)
+
+
+def test_taps_are_what_enters_the_named_blocks() -> None:
+    """Row by row, against the model's own hidden states, for the prompt and for a step."""
+    model = target("llama")
+    drafter = eagle3(eagle3_net())
+    loop = Composition(target=model, drafter=drafter).decoding(8)
+    loop.begin(PROMPT)
+    loop.step()
+    taken = torch.cat(drafter._pending.parts)
+    start = drafter._cache.length
+    with torch.no_grad():
+        found = model.model.model(
+            torch.tensor([loop.context.tokens[:-1]]), output_hidden_states=True, use_cache=False
+        ).hidden_states
+    # transformers' list starts with the embeddings and norms its last entry.
+    wanted = torch.cat([found[1][0], found[2][0]], dim=-1)[start:]
+    torch.testing.assert_close(taken[:, :64], wanted, rtol=0, atol=1e-9)
+    assert start == len(PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (None, r"drafter\.layers=null: in the 3 blocks .* collide"),
+        ([1, 1, 2], r"drafter\.layers=\[1, 1, 2\]: .* give each once"),
+        ([0, 1, 4], r"blocks 0 \.\. 2"),
+        ([1, 2], "fuses 96 values, 2 layers"),
+    ],
+)
+def test_layers_are_checked(layers: list[int] | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        eagle3(eagle3_net(), layers=layers)
+
+
+def test_an_unmapped_head_must_cover_the_target() -> None:
+    net = eagle3_net(draft_vocab=40, mapped=False, marked=False)
+    with pytest.raises(ConfigError, match="40 rows and no d2t"):
+        eagle3(net)
+
+
+@pytest.mark.parametrize("cache", CACHE_MAKERS)
+def test_goes_back_with_the_context(cache: str) -> None:
+    model = bigram_target(sharp=200)
+    drafter = eagle3(perfect_eagle3(model), model, cache)
+    loop = Composition(target=model, drafter=drafter, tree=tree_of("chain")).decoding(40)
+    loop.begin(PROMPT)
+    for _ in range(3):
+        loop.step()
+    for length, tail in ((16, ()), (11, (3, 5)), (8, ()), (7, (1,)), (4, (2, 9, 4, 4))):
+        loop.truncate(length, tail)
+        assert loop.step().num_accepted == 4
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_one_read_a_step(tree: str) -> None:
+    model = bigram_target(sharp=200)
+    drafter = eagle3(perfect_eagle3(model, draft_vocab=60), model)
+    loop = Composition(target=model, drafter=drafter, tree=tree_of(tree)).decoding(40)
+    reads = HostReads()
+    base = model.model.base_model
+    base.forward = reads.excluding(base.forward)
+    loop.begin(LONG_PROMPT)
+    for _ in range(3):
+        reads.seen.clear()
+        with reads.counting():
+            loop.step()
+        assert len(reads.seen) == 1, reads.seen
