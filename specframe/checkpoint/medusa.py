@@ -72,13 +72,14 @@ def _layout(keys: Iterable[str]) -> Layout:
     if any(key.startswith(_WHOLE) for key in keys):
         return Layout(prefix=_WHOLE, block=MEDUSA.block, output=MEDUSA.output)
     for prefix in ("", "medusa_heads."):
-        if any(key.startswith(f"{prefix}blocks.") for key in keys):
-            return Layout(
-                prefix=prefix,
-                block="blocks.{i}.layers.{j}.{part}",
-                output="lm_heads.{i}.weight",
-                single=("lm_head.weight", "lm_heads.0.weight"),
-            )
+        theirs = Layout(
+            prefix=prefix,
+            block="blocks.{i}.layers.{j}.{part}",
+            output="lm_heads.{i}.weight",
+            single=("lm_head.weight", "lm_heads.0.weight"),
+        )
+        if theirs.blocks(keys):
+            return theirs
     return MEDUSA
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from specframe.cache.base import CacheManager
-from specframe.errors import IncompatibleComponents
+from specframe.errors import IncompatibleComponents, MissingResource
 from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS, Forward, Target
 from specframe.target.blocks import BlockPlan, Blocks
@@ -21,6 +21,8 @@ from specframe.target.tokenizer import HFTokenizer
 from specframe.types import Gives, Rows
 
 Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
+# What transformers raises for a quantization_config that it cannot read.
+_BAD_QUANTIZATION = (AssertionError, AttributeError, KeyError, TypeError)
 _MASKED = ("sdpa", "eager")  # attention implementations that honour a 4-D mask
 
 
@@ -197,14 +199,23 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
             refuse_recurrent(config, kind)
         given = {key: value for key, value in model_options.items() if value is not None}
         model = auto.from_pretrained(folder, **options, **given)
+    except ImportError as error:  # a quantisation method whose package is not there
+        raise MissingResource(f"target.path={path}: {_first(error)}") from error
     except IncompatibleComponents:
         raise
-    except (OSError, ValueError) as error:
-        raise ValueError(f"target.path={path}: {' '.join(str(error).split())[:300]}") from error
+    except (OSError, ValueError, *_BAD_QUANTIZATION) as error:
+        if isinstance(error, _BAD_QUANTIZATION) and model_options["quantization_config"] is None:
+            raise
+        raise ValueError(f"target.path={path}: {_first(error)}") from error
     try:
         return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
     except (OSError, ValueError):
         return model, None
+
+
+def _first(error: Exception) -> str:
+    """An error of transformers on one line of bounded length."""
+    return " ".join(str(error).split())[:300]
 
 
 def _looks_local(path: str) -> bool:

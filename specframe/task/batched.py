@@ -51,9 +51,7 @@ class Batched:
             torch.manual_seed(seed)
             for start in range(0, self.max_new_tokens, _SEGMENT):
                 count = min(_SEGMENT, self.max_new_tokens - start)
-                out = self.model.generate(
-                    ids, attention_mask=mask, max_new_tokens=count, **state
-                )
+                out = self.model.generate(ids, attention_mask=mask, max_new_tokens=count, **state)
                 new = out.sequences[:, ids.shape[1] :]
                 rows = self._take(new.tolist(), alive, made, tick)
                 if not rows:

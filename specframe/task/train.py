@@ -1,0 +1,173 @@
+"""Trains a draft head on the target's own answers and exports it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+
+from specframe.binding import Range, bind
+from specframe.data.answers import Answer, Key, read_answers, read_compact
+from specframe.data.prompts import read_prompts
+from specframe.errors import ConfigError, MissingResource
+from specframe.generation import Engine
+from specframe.task.base import TASKS, Job, Task
+from specframe.task.questions import encode_turns, read_subjects
+
+if TYPE_CHECKING:
+    from specframe.train.base import Recipe
+    from specframe.train.schedule import Schedule
+
+_SPAWNED = ("ddp_spawn",)
+
+
+@TASKS.register("train")
+class Train(Task):
+    """Runs a recipe (`train=eagle`, ...) on `answers`; the head lands in the run's folder as
+    `head/`, which `drafter.path=` loads.
+
+    The target is frozen and in eval mode; its hidden states are computed once. prompts= (optional)
+    is text that counts for the draft vocabulary. The same command with the same `hydra.run.dir=`
+    goes on after a kill, to the same bits. A held-out share of the prompts tells the acceptance
+    length that a chain of `depth` tokens would reach at temperature 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        answers: Path,
+        heldout: Annotated[float, Range(0.0, 1.0, low_open=True, high_open=True)],
+        max_length: Annotated[int, Range(3, None)],
+        cache_gb: Annotated[float, Range(0.0, None)],
+        cache_dtype: Literal["float16", "bfloat16", "float32", "float64"],
+        check_every: Annotated[int, Range(1, None)],
+        patience: Annotated[int, Range(1, None)] | None,
+        depth: Annotated[int, Range(1, 16)],
+        devices: int | str | list[int],
+        strategy: str,
+        precision: str,
+    ) -> None:
+        self.answers = answers
+        self.heldout, self.max_length = heldout, max_length
+        self.cache_gb, self.cache_dtype = cache_gb, cache_dtype
+        self.check_every, self.patience, self.depth = check_every, patience, depth
+        self.devices, self.strategy, self.precision = devices, strategy, precision
+
+    def run(self, job: Job) -> int:
+        try:
+            import lightning  # noqa: F401
+        except ImportError:
+            raise MissingResource(
+                "task=train needs the extra `train`: pip install 'specframe[train]'"
+            ) from None
+        from specframe.train.course import Course
+
+        self._refuse_sweep(job.output_dir)
+        recipe, schedule = recipe_of(job.config)
+        answers = read_any(self.answers, job.engine, job.prompts)
+        more = _wider_text(job.engine, job.prompts)
+        course = Course(self, recipe, schedule, job=job)
+        course.read(answers, more)
+        course.train()
+        _say(f"the head is in {job.output_dir / 'head'}: drafter={recipe.drafter}")
+        return 0
+
+    def _refuse_sweep(self, folder: Path) -> None:
+        """A child process of ddp runs the whole command again, and would start the sweep anew."""
+        fresh = self.strategy.startswith(("ddp", "fsdp", "deepspeed")) and "fork" not in (
+            self.strategy
+        )
+        several = self.devices not in (1, "1") and self.strategy == "auto"
+        if (fresh or several) and _is_multirun(folder):
+            raise ConfigError(
+                f"task.strategy={self.strategy} with task.devices={self.devices} starts processes "
+                "that would each run the sweep again; leave -m out, or use task.strategy=ddp_fork "
+                "or task.devices=1"
+            )
+
+
+def recipe_of(config: dict[str, Any]) -> tuple[Recipe, Schedule]:
+    """The recipe that `train=` names, and its schedule. Raises ConfigError."""
+    from specframe.train.base import RECIPES
+    from specframe.train.schedule import Schedule
+
+    held = config.get("train")
+    if not isinstance(held, dict):
+        raise ConfigError("train: no recipe given; choose one, as in task=train train=eagle")
+    names = {field.name for field in fields(Schedule)}
+    cls = RECIPES.get(held["name"])
+    own = {key: value for key, value in held.items() if key not in names}
+    shared = {key: value for key, value in held.items() if key in names}
+    recipe = cls(**bind(cls, own, where="train"))
+    return recipe, Schedule(**bind(Schedule, shared, where="train"))
+
+
+def read_any(path: Path, engine: Engine, prompts: Path | None) -> list[Answer]:
+    """Answers of a JSONL file, or of a compact one whose prompts are in `prompts`."""
+    if not path.is_file():
+        raise ConfigError(f"task.answers={path}: no such file; task=distill writes one")
+    found = read_answers(path) if path.suffix != ".npz" else _expanded(path, engine, prompts)
+    # An end that was found again in a file of two runs must not count twice.
+    return list({answer.key: answer for answer in found}.values())
+
+
+def _expanded(path: Path, engine: Engine, prompts: Path | None) -> Iterator[Answer]:
+    if prompts is None:
+        raise ConfigError(f"task.answers={path}: compact answers need their prompts=")
+    subjects = {subject.id: subject for subject in read_subjects(prompts)}
+    before: dict[Key, list[int]] = {}
+    for one in read_compact(path):
+        subject = subjects.get(one.id)
+        if subject is None:
+            raise ConfigError(f"prompts={prompts}: it has no prompt {one.id!r}, which {path} has")
+        before[one.id, one.turn] = one.tokens
+        turns = subject.record.turns[: one.turn + 1]
+        yield Answer(
+            id=one.id,
+            turn=one.turn,
+            category=subject.record.category,
+            source=subject.source,
+            turns=turns,
+            prompt_tokens=encode_turns(
+                engine, turns, [before[one.id, turn] for turn in range(one.turn)]
+            ),
+            tokens=one.tokens,
+            finish_reason=one.finish_reason,
+        )
+
+
+def _wider_text(engine: Engine, prompts: Path | None) -> list[list[int]]:
+    """Ids of the texts of a prompt file."""
+    tokenizer = engine.parts.target.tokenizer
+    if prompts is None or tokenizer is None:
+        return []
+    records = read_prompts(prompts)
+    return [tokenizer.encode_plain(turn) for record in records for turn in record.turns]
+
+
+def _is_multirun(folder: Path) -> bool:
+    """Hydra's own record of the job says so."""
+    file = folder / ".hydra" / "hydra.yaml"
+    if not file.is_file():
+        return False
+    mode = yaml.safe_load(file.read_text(encoding="utf-8"))["hydra"].get("mode")
+    return str(mode).endswith("MULTIRUN")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"train: {text}\n")
+
+
+def as_json(value: Any) -> str:
+    """One stable line."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def describe_sequence(values: Sequence[float]) -> str:
+    """Short numbers for a line of progress."""
+    return ", ".join(f"{value:.3f}" for value in values)

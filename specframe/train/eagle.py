@@ -1,0 +1,113 @@
+"""EAGLE-1/2's head: features are predicted and read by the target's own head (also HASS)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from specframe.binding import Range
+from specframe.checkpoint.export import save
+from specframe.drafter.net.heads import EagleNet, EagleOptions
+from specframe.target.base import Target
+from specframe.train import losses
+from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.batches import Batch
+from specframe.train.chains import Stepped, guessed
+from specframe.train.losses import Laws
+from specframe.train.shape import initialise, shape_for
+from specframe.train.unroll import Window, unroll
+
+Weight = Annotated[float, Range(0.0, None)]
+
+
+@RECIPES.register("eagle")
+class Eagle(Recipe):
+    """loss = sum_i decay^i (regression * SmoothL1 + soft * CE + top_weight * CE over the top)
+    over unrolled steps i, normalised by the sum of decay^i; noise is uniform on the true features.
+
+    soft: CE against the target's law. vocabulary: the loss (and validation) read these most
+    frequent tokens alone, for speed and for FR-Spec; null reads all.
+    Papers: EAGLE, arXiv 2401.15077; HASS, arXiv 2408.15766 (`unroll` 3, `top` 10).
+    """
+
+    drafter = "eagle"
+
+    def __init__(
+        self,
+        *,
+        unroll: Annotated[int, Range(1, 16)],
+        decay: Annotated[float, Range(0.0, 1.0, low_open=True)],
+        regression: Weight,
+        soft: Weight,
+        top: Annotated[int, Range(0, 1000)],
+        top_weight: Weight,
+        noise: Weight,
+        prompt_weight: Weight,
+        vocabulary: Annotated[int, Range(1, None)] | None,
+        intermediate: Annotated[int, Range(1, None)] | None,
+    ) -> None:
+        self.unroll, self.decay = unroll, decay
+        self.regression, self.soft = regression, soft
+        self.top, self.top_weight = top, top_weight
+        self.noise, self.prompt_weight = noise, prompt_weight
+        self.vocabulary, self.intermediate = vocabulary, intermediate
+
+    def taps(self, target: Target) -> tuple[str, ...]:
+        return (FINAL,)
+
+    def make(self, target: Target, ids: Tensor | None) -> EagleNet:
+        shape = shape_for(target, intermediate=self.intermediate)
+        # The official trainer always has fc.bias.
+        net = EagleNet(EagleOptions(shape=shape, bias=True, vocab_size=target.vocab_size))
+        initialise(net)
+        return net
+
+    def losses(self, net: EagleNet, frozen: Frozen, batch: Batch) -> dict[str, Tensor]:
+        features = batch.features[FINAL]
+        window = Window.of(batch)
+        laws = Laws.of(batch, features, frozen.head)
+        noise = (torch.rand_like(features) - 0.5) * 2 * self.noise
+        states = unroll(net, frozen.embed, window, features + noise, steps=self.unroll)
+        parts: dict[str, Tensor] = {}
+        total, scale = features.new_zeros(()), 0.0
+        for step, made in enumerate(states):
+            found = self._step(made, step, window, laws, frozen)
+            total = total + self.decay**step * found.pop("loss")
+            scale += self.decay**step
+            parts |= {f"{name}_{step + 1}": value.detach() for name, value in found.items()}
+        return {"loss": total / scale, **parts}
+
+    def _step(
+        self, made: Tensor, step: int, window: Window, laws: Laws, frozen: Frozen
+    ) -> dict[str, Tensor]:
+        """Terms of one unrolled step."""
+        at = Stepped.of(window, step, laws, frozen)
+        states = made[at.chosen].float()
+        true = window.batch.features[FINAL][at.sequence, at.feature].float()
+        found = {"regression": losses.mean(losses.regression(states, true), at.weight)}
+        loss = self.regression * found["regression"]
+        if self.soft or self.top_weight:
+            # A token that the draft vocabulary lacks cannot be drafted: no law to learn there.
+            probs, weight = laws.after(at.place), at.weight * at.inside
+            logits = frozen.head(made[at.chosen]).float()
+            found["soft"] = losses.mean(losses.soft_cross_entropy(logits, probs), weight)
+            loss = loss + self.soft * found["soft"]
+            if self.top and self.top_weight:
+                rows = losses.top_cross_entropy(logits, probs, self.top)
+                found["top"] = losses.mean(rows, weight)
+                loss = loss + self.top_weight * found["top"]
+        return {"loss": loss, **found}
+
+    @torch.no_grad()
+    def guesses(
+        self, net: EagleNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
+    ) -> Guesses:
+        window = Window.of(batch)
+        states = unroll(net, frozen.embed, window, batch.features[FINAL], steps=depth)
+        return guessed(states, window, frozen.head, frozen, top=top)
+
+    def export(self, net: EagleNet, folder: Path, *, target: Target) -> None:
+        save(net, folder, verifier=target.name)

@@ -1,0 +1,121 @@
+"""EAGLE-3's head: fused taps, an own head over frequent tokens, no feature regression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from specframe.binding import Range
+from specframe.checkpoint.export import save
+from specframe.drafter.eagle3 import fused_layers
+from specframe.drafter.net.heads import Eagle3Net, Eagle3Options
+from specframe.target.base import Target
+from specframe.train import losses
+from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.batches import Batch
+from specframe.train.chains import Stepped, guessed
+from specframe.train.losses import Laws
+from specframe.train.shape import initialise, shape_for
+from specframe.train.unroll import Window, unroll
+
+
+@RECIPES.register("eagle3")
+class Eagle3(Recipe):
+    """loss = sum_i decay^i CE(target's law over the draft vocabulary, own head) over unrolled steps
+    i, normalised by the sum of decay^i; no feature regression.
+
+    vocabulary: the most frequent tokens, those that the head has rows for. layers: blocks whose
+    input is fused, null for 2, L // 2 and L - 3. own_rows: the head starts from the target's rows,
+    else from noise as in the official trainer.
+    Paper: EAGLE-3, arXiv 2503.01840.
+    """
+
+    drafter = "eagle3"
+
+    def __init__(
+        self,
+        *,
+        unroll: Annotated[int, Range(1, 16)],
+        decay: Annotated[float, Range(0.0, 1.0, low_open=True)],
+        layers: list[int] | None,
+        own_rows: bool,
+        prompt_weight: Annotated[float, Range(0.0, None)],
+        vocabulary: Annotated[int, Range(1, None)],
+        intermediate: Annotated[int, Range(1, None)] | None,
+    ) -> None:
+        self.unroll, self.decay, self.layers = unroll, decay, layers
+        self.own_rows, self.prompt_weight = own_rows, prompt_weight
+        self.vocabulary = vocabulary
+        self.intermediate = intermediate
+        self._fused: tuple[str, ...] = ()
+
+    def taps(self, target: Target) -> tuple[str, ...]:
+        shape = shape_for(target, intermediate=self.intermediate)
+        options = Eagle3Options(
+            shape=shape,
+            draft_vocab=1,
+            feature_size=shape.hidden,
+            features=len(self.layers or (0, 0, 0)),
+        )
+        with torch.device("meta"):
+            layers = fused_layers(self.layers, Eagle3Net(options), target)
+        self._fused = tuple(f"resid:{layer}" for layer in layers)
+        return (*self._fused, FINAL)
+
+    def make(self, target: Target, ids: Tensor | None) -> Eagle3Net:
+        assert ids is not None, "the draft vocabulary is chosen before the head is made"
+        fused = self.taps(target)[:-1]
+        shape = shape_for(target, intermediate=self.intermediate)
+        net = Eagle3Net(
+            Eagle3Options(
+                shape=shape,
+                draft_vocab=len(ids),
+                features=len(fused),
+                feature_size=shape.hidden,
+                vocab_size=target.vocab_size,
+                taps=tuple(int(name.removeprefix("resid:")) for name in fused),
+            )
+        )
+        initialise(net)
+        assert net.d2t is not None and net.t2d is not None
+        net.d2t.copy_(ids.cpu() - torch.arange(len(ids)))
+        net.t2d.copy_(torch.isin(torch.arange(target.vocab_size), ids.cpu()))
+        if self.own_rows:
+            table = target.model.get_output_embeddings().weight  # type: ignore[attr-defined]
+            with torch.no_grad():
+                net.lm_head.weight.copy_(table[ids.to(table.device)])
+        return net
+
+    def losses(self, net: Eagle3Net, frozen: Frozen, batch: Batch) -> dict[str, Tensor]:
+        window = Window.of(batch)
+        laws = Laws.of(batch, batch.features[FINAL], frozen.head)
+        states = unroll(net, frozen.embed, window, self._states(net, batch), steps=self.unroll)
+        parts: dict[str, Tensor] = {}
+        total, scale = batch.features[FINAL].new_zeros(()), 0.0
+        for step, made in enumerate(states):
+            at = Stepped.of(window, step, laws, frozen)
+            logits = net.logits(made[at.chosen]).float()
+            rows = losses.soft_cross_entropy(logits, laws.after(at.place))
+            found = losses.mean(rows, at.weight * at.inside)
+            total = total + self.decay**step * found
+            scale += self.decay**step
+            parts[f"soft_{step + 1}"] = found.detach()
+        return {"loss": total / scale, **parts}
+
+    @torch.no_grad()
+    def guesses(
+        self, net: Eagle3Net, frozen: Frozen, batch: Batch, *, depth: int, top: int
+    ) -> Guesses:
+        window = Window.of(batch)
+        states = unroll(net, frozen.embed, window, self._states(net, batch), steps=depth)
+        return guessed(states, window, net.logits, frozen, top=top)
+
+    def export(self, net: Eagle3Net, folder: Path, *, target: Target) -> None:
+        save(net, folder, verifier=target.name)
+
+    def _states(self, net: Eagle3Net, batch: Batch) -> Tensor:
+        fused = [one for name, one in batch.features.items() if name != FINAL]
+        return net.fuse(torch.cat(fused, dim=-1))

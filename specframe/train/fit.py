@@ -1,0 +1,213 @@
+"""Lightning's Trainer around a head: callbacks, loggers, resuming and its ends."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    RichProgressBar,
+)
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from specframe.errors import ConfigError
+from specframe.train.data import Answers
+from specframe.train.module import HeadInTraining
+
+MONITOR = "val/acceptance_length"
+_LINE_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What is Lightning's own: devices, strategy, precision; and when it looks up from its work.
+
+    check_every: steps between two validations; every one is followed by a checkpoint. patience:
+    validations without a longer acceptance before training ends, None for never.
+    """
+
+    accelerator: str
+    devices: int | str | list[int]
+    strategy: str
+    precision: str
+    check_every: int
+    patience: int | None
+
+
+def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path) -> Path:
+    """Train to the end, going on from `folder`'s newest checkpoint if there is one.
+
+    Returns the best checkpoint's path. Raises KeyboardInterrupt when the run was told to stop.
+    """
+    newest = newest_checkpoint(folder / "checkpoints")
+    if newest is not None:
+        _check_same(newest, module)
+    trainer = _trainer(module, machine, folder)
+    with _quiet():
+        try:
+            trainer.fit(module, datamodule=data, ckpt_path=newest, weights_only=True)
+        except SystemExit:
+            # Lightning leaves by an exit on Ctrl-C.
+            raise KeyboardInterrupt(f"resume with the same command; {folder}") from None
+    if trainer.received_sigterm or trainer.interrupted:
+        raise KeyboardInterrupt(f"resume with the same command; {folder}")
+    best = _best(trainer)
+    return best if best is not None else _newest_or_fail(folder / "checkpoints")
+
+
+def load_head(module: HeadInTraining, checkpoint: Path) -> None:
+    """Put a checkpoint's weights into the head."""
+    held = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    module.load_state_dict(held["state_dict"], strict=True)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The one of the most steps among those that resume, None without any."""
+    found = {}
+    for path in folder.glob("step=*.ckpt"):
+        number = re.fullmatch(r"step=(\d+)(-v\d+)?\.ckpt", path.name)
+        if number is not None:
+            found[int(number[1])] = path
+    return found[max(found)] if found else None
+
+
+def _newest_or_fail(folder: Path) -> Path:
+    newest = newest_checkpoint(folder)
+    assert newest is not None, "a finished run has a checkpoint"
+    return newest
+
+
+def _check_same(checkpoint: Path, module: HeadInTraining) -> None:
+    """Raises ConfigError if the checkpoint is of another recipe, data or target."""
+    held = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
+    for key, value in module.identity.items():
+        if held.get(key) != value:
+            raise ConfigError(
+                f"hydra.run.dir: {checkpoint} was made with {key}={held.get(key)}, this run has "
+                f"{value}; give the old value or another folder"
+            )
+
+
+def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
+    schedule = module.schedule
+    kept = ModelCheckpoint(
+        dirpath=folder / "checkpoints",
+        filename="step={step}",
+        auto_insert_metric_name=False,
+        every_n_train_steps=min(machine.check_every, schedule.max_steps),
+        save_top_k=1,
+        save_on_exception=True,
+        enable_version_counter=False,
+    )
+    best = ModelCheckpoint(
+        dirpath=folder / "checkpoints",
+        filename="best",
+        monitor=MONITOR,
+        mode="max",
+        save_top_k=1,
+        save_weights_only=True,
+        enable_version_counter=False,
+    )
+    callbacks: list[Callback] = [kept, best, LearningRateMonitor(logging_interval="step")]
+    if machine.patience is not None:
+        callbacks.append(EarlyStopping(monitor=MONITOR, mode="max", patience=machine.patience))
+    callbacks.append(RichProgressBar() if sys.stderr.isatty() else Lines(schedule.max_steps))
+    logs = folder / "logs"
+    return Trainer(
+        accelerator=machine.accelerator,
+        devices=machine.devices,
+        strategy=machine.strategy,
+        precision=machine.precision,  # type: ignore[arg-type]
+        max_steps=schedule.max_steps,
+        max_epochs=1,
+        # A new folder for every attempt: a CSV logger empties the one it is given.
+        logger=[
+            CSVLogger(str(logs), name="csv"),
+            TensorBoardLogger(str(logs), name="tensorboard", version=0),
+        ],
+        callbacks=callbacks,
+        val_check_interval=min(machine.check_every, schedule.max_steps),
+        num_sanity_val_steps=0,
+        log_every_n_steps=10,
+        gradient_clip_val=schedule.clip,
+        gradient_clip_algorithm=None if schedule.clip is None else "value",
+        use_distributed_sampler=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+
+
+def _best(trainer: Trainer) -> Path | None:
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint) and callback.monitor and callback.best_model_path:
+            return Path(callback.best_model_path)
+    return None
+
+
+class Lines(Callback):
+    """Progress where there is no terminal: a line now and then, and one for every validation."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._start = self._shown = time.monotonic()
+        self._first: int | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        done = trainer.global_step
+        if self._first is None:
+            self._first, self._start = done - 1, time.monotonic()
+        if time.monotonic() - self._shown < _LINE_EVERY_S or done == self._first + 1:
+            return
+        self._shown = time.monotonic()
+        pace = (self._shown - self._start) / (done - self._first - 1)
+        left = pace * (self._steps - done)
+        loss = trainer.callback_metrics.get("train/loss")
+        shown = "" if loss is None else f", loss {float(loss):.4f}"
+        sys.stderr.write(
+            f"train: step {done}/{self._steps}{shown}, {pace:.2f} s a step, "
+            f"about {left / 60:.0f} min left\n"
+        )
+        sys.stderr.flush()
+
+    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
+        found = {
+            name.removeprefix("val/"): float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("val/")
+        }
+        parts = [f"{name} {found[name]:.3f}" for name in found if not name.startswith("top_")]
+        sys.stderr.write(f"train: step {trainer.global_step}: held-out {', '.join(parts)}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning's tips and its advice on loaders of its own kind are not for our users."""
+    names = ("lightning.pytorch", "lightning.fabric")
+    held = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
+    for logger, _ in held:
+        logger.handlers.clear()
+        logger.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning.*")
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        try:
+            yield
+        finally:
+            for logger, level in held:
+                logger.setLevel(level)

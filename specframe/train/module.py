@@ -1,0 +1,92 @@
+"""The head in training. The target is no submodule: it is frozen, never moved, saved or switched
+between modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from specframe.train.base import Frozen, Recipe
+from specframe.train.batches import Batch
+from specframe.train.chains import Tally
+from specframe.train.schedule import Schedule
+
+TOP = 5  # guesses of `top_depth`, as in the published accuracies of Medusa's heads
+
+
+class HeadInTraining(LightningModule):
+    """head: what is trained, and all that a checkpoint holds of the model.
+
+    depth: drafted tokens of the simulated chain. identity: what a checkpoint must agree on to be
+    gone on from (plain values).
+    """
+
+    def __init__(
+        self,
+        head: nn.Module,
+        *,
+        recipe: Recipe,
+        frozen: Frozen,
+        schedule: Schedule,
+        depth: int,
+        seed: int,
+        identity: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.head = head
+        self.recipe, self.frozen, self.schedule = recipe, frozen, schedule
+        self.depth, self.seed, self.identity = depth, seed, identity
+        self.tally = Tally.empty(depth)
+        self.num_tokens = 0  # answer tokens that were trained on by this process
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        # The noise of a step depends on the step alone, so a run that was cut continues bit-equal.
+        torch.manual_seed(self.seed + self.global_step)
+
+    def transfer_batch_to_device(
+        self, batch: Batch, device: torch.device, dataloader_idx: int
+    ) -> Batch:
+        parameter = next(self.head.parameters())
+        return batch.to(device, parameter.dtype)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        found = self.recipe.losses(self.head, self.frozen, batch)
+        self.num_tokens += int((batch.lengths - batch.starts).sum())
+        named = {f"train/{name}": value.detach() for name, value in found.items()}
+        named["train/tokens"] = torch.tensor(float(self.num_tokens))
+        self.log_dict(named, on_step=True, on_epoch=False, batch_size=len(batch.tokens))
+        return found["loss"]
+
+    def on_validation_epoch_start(self) -> None:
+        self.tally = Tally.empty(self.depth)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        found = self.recipe.guesses(self.head, self.frozen, batch, depth=self.depth, top=TOP)
+        self.tally.add(found, batch.categories)
+
+    def on_validation_epoch_end(self) -> None:
+        named = {f"val/{name}": value for name, value in self.tally.numbers().items()}
+        self.log_dict(named, batch_size=1)
+
+    def configure_optimizers(self) -> Any:
+        schedule = self.schedule
+        optimiser = torch.optim.AdamW(
+            self.recipe.groups(self.head, schedule),
+            lr=schedule.lr,
+            betas=schedule.betas,
+            weight_decay=schedule.weight_decay,
+        )
+        rates = torch.optim.lr_scheduler.LambdaLR(optimiser, schedule.factor)
+        return {
+            "optimizer": optimiser,
+            "lr_scheduler": {"scheduler": rates, "interval": "step"},
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["specframe"] = {**self.identity, "num_tokens": self.num_tokens}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.num_tokens = checkpoint["specframe"]["num_tokens"]
