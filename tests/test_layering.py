@@ -49,7 +49,7 @@ ALLOWED: dict[str, str] = {
     "drafter.base": "records registry trie types",
     "drafter.net.*": "errors records types cache.base runtime.base target.base drafter.base "
     "drafter.net.*",
-    "checkpoint.*": "errors checkpoint.* drafter.net.heads drafter.net.layers",
+    "checkpoint.*": "errors checkpoint.* drafter.net.*",
     "drafter.*": "binding errors records sampling trie types cache.base runtime.base target.base "
     "drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",

@@ -93,7 +93,6 @@ class Peers(Task):
 
     def _runners(self, job: Job, model: Any) -> list[Runner]:
         drafter = job.config["drafter"]["name"]
-        limit = job.config["max_new_tokens"]
         greedy = ["sampling.temperature=0"]
         ours = {"none": job.rebuild([*greedy, "drafter=none"])}
         peers: dict[str, dict[str, Any]] = {"none": {}}
@@ -107,7 +106,7 @@ class Peers(Task):
             options = peers[name]
             title = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
             runners.append(
-                Runner(name=f"generate({title})", answer=_model_answer(model, limit, options))
+                Runner(name=f"generate({title})", answer=_model_answer(model, engine, options))
             )
         return runners
 
@@ -138,16 +137,25 @@ def _engine_answer(engine: Engine) -> Callable[[list[int]], list[int]]:
 
 
 def _model_answer(
-    model: Any, limit: int, options: dict[str, Any]
+    model: Any, engine: Engine, options: dict[str, Any]
 ) -> Callable[[list[int]], list[int]]:
+    import transformers
+
+    # A model's own generation config may sample or penalise, which nobody asked for here.
+    config = transformers.GenerationConfig(
+        max_new_tokens=engine.settings.max_new_tokens,
+        do_sample=False,
+        repetition_penalty=engine.settings.sampling.repetition_penalty or 1.0,
+        eos_token_id=list(engine.eos_ids) or None,
+        pad_token_id=0,
+    )
+
     def answer(prompt: list[int]) -> list[int]:
         ids = torch.tensor([prompt], device=model.device)
         out = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=limit,
-            do_sample=False,
-            pad_token_id=0,
+            generation_config=config,
             **options,
         )
         return out[0, len(prompt) :].tolist()

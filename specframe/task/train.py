@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,14 +15,15 @@ from specframe.data.answers import Answer, Key, read_answers, read_compact
 from specframe.data.prompts import read_prompts
 from specframe.errors import ConfigError, MissingResource
 from specframe.generation import Engine
+from specframe.manifest import identity
 from specframe.task.base import TASKS, Job, Task
+from specframe.task.batched import packed
 from specframe.task.questions import encode_turns, read_subjects
 
 if TYPE_CHECKING:
     from specframe.train.base import Recipe
+    from specframe.train.course import Course
     from specframe.train.schedule import Schedule
-
-_SPAWNED = ("ddp_spawn",)
 
 
 @TASKS.register("train")
@@ -65,17 +65,47 @@ class Train(Task):
             raise MissingResource(
                 "task=train needs the extra `train`: pip install 'specframe[train]'"
             ) from None
-        from specframe.train.course import Course
-
         self._refuse_sweep(job.output_dir)
         recipe, schedule = recipe_of(job.config)
         answers = read_any(self.answers, job.engine, job.prompts)
-        more = _wider_text(job.engine, job.prompts)
-        course = Course(self, recipe, schedule, job=job)
-        course.read(answers, more)
-        course.train()
-        _say(f"the head is in {job.output_dir / 'head'}: drafter={recipe.drafter}")
+        self._course(job, recipe, schedule, answers).run()
+        _say(f"drafter={recipe.drafter} drafter.path={job.output_dir / 'head'}")
         return 0
+
+    def _course(
+        self, job: Job, recipe: Recipe, schedule: Schedule, answers: list[Answer]
+    ) -> Course:
+        import torch
+
+        from specframe.train.course import Course
+        from specframe.train.features import PACK_ROWS
+        from specframe.train.fit import Machine
+        from specframe.train.text import split
+
+        target = job.engine.parts.target
+        return Course(
+            recipe=recipe,
+            schedule=schedule,
+            chosen=job.config["train"],
+            target=target,
+            identity=identity(target, target.name),
+            samples=split(answers, heldout=self.heldout, max_length=self.max_length),
+            wide=_wider_text(job.engine, job.prompts),
+            machine=Machine(
+                accelerator="gpu" if target.device.type == "cuda" else "cpu",
+                devices=self.devices,
+                strategy=self.strategy,
+                precision=self.precision,
+                check_every=self.check_every,
+                patience=self.patience,
+            ),
+            cache_bytes=int(self.cache_gb * 1e9),
+            cache_dtype=getattr(torch, self.cache_dtype),
+            depth=self.depth,
+            seed=job.engine.settings.seed,
+            folder=job.output_dir,
+            faster=lambda: packed(target.model, rows=PACK_ROWS),  # type: ignore[attr-defined]
+        )
 
     def _refuse_sweep(self, folder: Path) -> None:
         """A child process of ddp runs the whole command again, and would start the sweep anew."""
@@ -161,13 +191,3 @@ def _is_multirun(folder: Path) -> bool:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"train: {text}\n")
-
-
-def as_json(value: Any) -> str:
-    """One stable line."""
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def describe_sequence(values: Sequence[float]) -> str:
-    """Short numbers for a line of progress."""
-    return ", ".join(f"{value:.3f}" for value in values)

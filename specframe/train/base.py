@@ -69,12 +69,16 @@ class Guesses:
 class Recipe(ABC):
     """A kind of head and its loss. Parameters of the constructor are the recipe's YAML keys.
 
-    prompt_weight: weight of the prompt's tokens where an answer's have 1.
+    prompt_weight: weight of the prompt's tokens where an answer's have 1. vocabulary: size of the
+    draft vocabulary, None for the target's; min_coverage: least share of held-out answer tokens
+    that it must have. needs_vocabulary: the head has rows of its own, so ids are always chosen.
     """
 
     drafter: ClassVar[str]  # the word that decodes with the exported head
     prompt_weight: float = 0.0
-    vocabulary: int | None = None  # size of the draft vocabulary, None for the target's
+    vocabulary: int | None = None
+    min_coverage: float = 0.0
+    needs_vocabulary: ClassVar[bool] = False
 
     @abstractmethod
     def taps(self, target: Target) -> tuple[str, ...]:
@@ -106,8 +110,7 @@ def text_config(target: Target) -> Any:
     model = getattr(target, "model", None)
     if model is None:
         raise IncompatibleComponents(
-            f"task=train needs a model of transformers, target={target.name} is none; "
-            "use target=hf"
+            f"task=train needs a model of transformers, target={target.name} is none; use target=hf"
         )
     return model.config.get_text_config()
 

@@ -99,9 +99,7 @@ class Order:
         yield from made
 
 
-def grouped(
-    order: Sequence[int], lengths: Sequence[int], max_tokens: int
-) -> Iterator[list[int]]:
+def grouped(order: Sequence[int], lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
     """Neighbours in `order`, as many as stay within `max_tokens` when padded."""
     group: list[int] = []
     longest = 0

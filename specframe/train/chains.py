@@ -1,4 +1,4 @@
-"""What unrolled steps predict, row by row, and how long a greedy chain of them would be accepted."""
+"""Predictions of unrolled steps row by row, and how long a greedy chain of them is accepted."""
 
 from __future__ import annotations
 

@@ -47,13 +47,15 @@ class Eagle(Recipe):
         noise: Weight,
         prompt_weight: Weight,
         vocabulary: Annotated[int, Range(1, None)] | None,
+        min_coverage: Annotated[float, Range(0.0, 1.0)],
         intermediate: Annotated[int, Range(1, None)] | None,
     ) -> None:
         self.unroll, self.decay = unroll, decay
         self.regression, self.soft = regression, soft
         self.top, self.top_weight = top, top_weight
         self.noise, self.prompt_weight = noise, prompt_weight
-        self.vocabulary, self.intermediate = vocabulary, intermediate
+        self.vocabulary, self.min_coverage = vocabulary, min_coverage
+        self.intermediate = intermediate
 
     def taps(self, target: Target) -> tuple[str, ...]:
         return (FINAL,)

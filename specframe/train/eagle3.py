@@ -34,6 +34,7 @@ class Eagle3(Recipe):
     """
 
     drafter = "eagle3"
+    needs_vocabulary = True
 
     def __init__(
         self,
@@ -44,11 +45,12 @@ class Eagle3(Recipe):
         own_rows: bool,
         prompt_weight: Annotated[float, Range(0.0, None)],
         vocabulary: Annotated[int, Range(1, None)],
+        min_coverage: Annotated[float, Range(0.0, 1.0)],
         intermediate: Annotated[int, Range(1, None)] | None,
     ) -> None:
         self.unroll, self.decay, self.layers = unroll, decay, layers
         self.own_rows, self.prompt_weight = own_rows, prompt_weight
-        self.vocabulary = vocabulary
+        self.vocabulary, self.min_coverage = vocabulary, min_coverage
         self.intermediate = intermediate
         self._fused: tuple[str, ...] = ()
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,19 @@ from specframe.target.base import Target
 from specframe.train.text import Sample
 from specframe.types import Rows
 
-_PACK_ROWS = 512  # tokens of short sequences that go through the target together
+PACK_ROWS = 512  # tokens of short sequences that go through the target together
 _DATA, _RECORD = "features.bin", "features.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tapped:
-    """Runs the frozen target over sequences; the network is left in eval mode."""
+    """Runs the frozen target over sequences. faster: a context in which its passes are quicker,
+    and gradients need not flow."""
 
     target: Target
     taps: tuple[str, ...]
     dtype: torch.dtype
+    faster: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @torch.no_grad()
     def rows(self, samples: Sequence[Sample]) -> list[Tensor]:
@@ -114,6 +117,12 @@ class Features:
         self._folder.mkdir(parents=True, exist_ok=True)
         digests = [_digest(sample) for sample in self._cached]
         done = self._kept(digests)
+        if done == len(digests):
+            return
+        with self._tapped.faster():
+            self._compute(done, digests, tick)
+
+    def _compute(self, done: int, digests: list[str], tick: Callable[[int, int], None]) -> None:
         data = self._open()
         for pack in _packs(self._cached[done:]):
             for sample, rows in zip(pack, self._tapped.rows(pack), strict=True):
@@ -185,7 +194,7 @@ def _packs(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
     """Neighbours that fit in one pass of the target; a long one goes alone."""
     pack: list[Sample] = []
     for sample in samples:
-        if pack and sum(map(len, pack)) + len(sample) > _PACK_ROWS:
+        if pack and sum(map(len, pack)) + len(sample) > PACK_ROWS:
             yield pack
             pack = []
         pack.append(sample)

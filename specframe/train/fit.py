@@ -35,7 +35,8 @@ _LINE_EVERY_S = 30.0
 class Machine:
     """What is Lightning's own: devices, strategy, precision; and when it looks up from its work.
 
-    check_every: steps between two validations; every one is followed by a checkpoint. patience:
+    check_every: steps between two validations; every one is followed by a checkpoint, and
+    training ends with one. patience:
     validations without a longer acceptance before training ends, None for never.
     """
 
@@ -47,16 +48,25 @@ class Machine:
     patience: int | None
 
 
-def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """best: the checkpoint of the longest held-out acceptance. is_main: the process that exports"""
+
+    best: Path
+    is_main: bool
+
+
+def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path) -> Fitted:
     """Train to the end, going on from `folder`'s newest checkpoint if there is one.
 
-    Returns the best checkpoint's path. Raises KeyboardInterrupt when the run was told to stop.
+    Raises KeyboardInterrupt when the run was told to stop, ConfigError if the checkpoint is of
+    another run.
     """
     newest = newest_checkpoint(folder / "checkpoints")
     if newest is not None:
         _check_same(newest, module)
-    trainer = _trainer(module, machine, folder)
     with _quiet():
+        trainer = _trainer(module, machine, folder)
         try:
             trainer.fit(module, datamodule=data, ckpt_path=newest, weights_only=True)
         except SystemExit:
@@ -64,8 +74,7 @@ def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path
             raise KeyboardInterrupt(f"resume with the same command; {folder}") from None
     if trainer.received_sigterm or trainer.interrupted:
         raise KeyboardInterrupt(f"resume with the same command; {folder}")
-    best = _best(trainer)
-    return best if best is not None else _newest_or_fail(folder / "checkpoints")
+    return Fitted(best=_best(trainer), is_main=trainer.is_global_zero)
 
 
 def load_head(module: HeadInTraining, checkpoint: Path) -> None:
@@ -84,12 +93,6 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return found[max(found)] if found else None
 
 
-def _newest_or_fail(folder: Path) -> Path:
-    newest = newest_checkpoint(folder)
-    assert newest is not None, "a finished run has a checkpoint"
-    return newest
-
-
 def _check_same(checkpoint: Path, module: HeadInTraining) -> None:
     """Raises ConfigError if the checkpoint is of another recipe, data or target."""
     held = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
@@ -102,36 +105,21 @@ def _check_same(checkpoint: Path, module: HeadInTraining) -> None:
 
 
 def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
-    schedule = module.schedule
-    kept = ModelCheckpoint(
-        dirpath=folder / "checkpoints",
-        filename="step={step}",
-        auto_insert_metric_name=False,
-        every_n_train_steps=min(machine.check_every, schedule.max_steps),
-        save_top_k=1,
-        save_on_exception=True,
-        enable_version_counter=False,
-    )
-    best = ModelCheckpoint(
-        dirpath=folder / "checkpoints",
-        filename="best",
-        monitor=MONITOR,
-        mode="max",
-        save_top_k=1,
-        save_weights_only=True,
-        enable_version_counter=False,
-    )
-    callbacks: list[Callback] = [kept, best, LearningRateMonitor(logging_interval="step")]
+    steps = module.schedule.max_steps
+    interval = min(machine.check_every, steps)
+    callbacks: list[Callback] = [LearningRateMonitor(logging_interval="step")]
     if machine.patience is not None:
         callbacks.append(EarlyStopping(monitor=MONITOR, mode="max", patience=machine.patience))
-    callbacks.append(RichProgressBar() if sys.stderr.isatty() else Lines(schedule.max_steps))
+    terminal = sys.stdout.isatty()
+    callbacks.append(RichProgressBar() if terminal else Lines(steps))
+    callbacks += _checkpoints(folder / "checkpoints")
     logs = folder / "logs"
     return Trainer(
         accelerator=machine.accelerator,
         devices=machine.devices,
         strategy=machine.strategy,
         precision=machine.precision,  # type: ignore[arg-type]
-        max_steps=schedule.max_steps,
+        max_steps=steps // interval * interval,
         max_epochs=1,
         # A new folder for every attempt: a CSV logger empties the one it is given.
         logger=[
@@ -139,22 +127,50 @@ def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
             TensorBoardLogger(str(logs), name="tensorboard", version=0),
         ],
         callbacks=callbacks,
-        val_check_interval=min(machine.check_every, schedule.max_steps),
+        val_check_interval=interval,
         num_sanity_val_steps=0,
         log_every_n_steps=10,
-        gradient_clip_val=schedule.clip,
-        gradient_clip_algorithm=None if schedule.clip is None else "value",
+        gradient_clip_val=module.schedule.clip,
+        gradient_clip_algorithm=None if module.schedule.clip is None else "value",
         use_distributed_sampler=False,
+        enable_progress_bar=terminal,
         enable_model_summary=False,
         default_root_dir=folder,
     )
 
 
-def _best(trainer: Trainer) -> Path | None:
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.monitor and callback.best_model_path:
-            return Path(callback.best_model_path)
-    return None
+def _checkpoints(folder: Path) -> list[Callback]:
+    """The best first: the newest one, which a run goes on from, is saved after and knows of it."""
+    best = ModelCheckpoint(
+        dirpath=folder,
+        filename="best",
+        monitor=MONITOR,
+        mode="max",
+        save_top_k=1,
+        save_weights_only=True,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    newest = ModelCheckpoint(
+        dirpath=folder,
+        filename="step={step}",
+        auto_insert_metric_name=False,
+        save_top_k=1,
+        save_on_train_epoch_end=False,
+        save_on_exception=True,
+        enable_version_counter=False,
+    )
+    return [best, newest]
+
+
+def _best(trainer: Trainer) -> Path:
+    found = [
+        callback.best_model_path
+        for callback in trainer.checkpoint_callbacks
+        if isinstance(callback, ModelCheckpoint) and callback.monitor
+    ]
+    assert found and found[0], "every run ends with a validation"
+    return Path(found[0])
 
 
 class Lines(Callback):

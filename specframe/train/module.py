@@ -3,6 +3,7 @@ between modes."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -41,6 +42,15 @@ class HeadInTraining(LightningModule):
         self.depth, self.seed, self.identity = depth, seed, identity
         self.tally = Tally.empty(depth)
         self.num_tokens = 0  # answer tokens that were trained on by this process
+        self.seconds = 0.0  # of training and validating, those before a resume included
+        self.curve: list[dict[str, float]] = []  # what validations found
+        self._since = time.monotonic()
+
+    def on_train_start(self) -> None:
+        self._since = time.monotonic()
+
+    def on_train_end(self) -> None:
+        self._count_time()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # The noise of a step depends on the step alone, so a run that was cut continues bit-equal.
@@ -68,8 +78,11 @@ class HeadInTraining(LightningModule):
         self.tally.add(found, batch.categories)
 
     def on_validation_epoch_end(self) -> None:
-        named = {f"val/{name}": value for name, value in self.tally.numbers().items()}
-        self.log_dict(named, batch_size=1)
+        found = self.tally.numbers()
+        loss = self.trainer.callback_metrics.get("train/loss")
+        shown = {} if loss is None else {"loss": float(loss)}
+        self.curve.append({"step": float(self.global_step), **shown, **found})
+        self.log_dict({f"val/{name}": value for name, value in found.items()}, batch_size=1)
 
     def configure_optimizers(self) -> Any:
         schedule = self.schedule
@@ -86,7 +99,15 @@ class HeadInTraining(LightningModule):
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["specframe"] = {**self.identity, "num_tokens": self.num_tokens}
+        self._count_time()
+        held = {"num_tokens": self.num_tokens, "seconds": self.seconds, "curve": [*self.curve]}
+        checkpoint["specframe"] = {**self.identity, **held}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.num_tokens = checkpoint["specframe"]["num_tokens"]
+        held = checkpoint["specframe"]
+        self.num_tokens, self.seconds = held["num_tokens"], held["seconds"]
+        self.curve = [*held["curve"]]
+
+    def _count_time(self) -> None:
+        now = time.monotonic()
+        self.seconds, self._since = self.seconds + now - self._since, now

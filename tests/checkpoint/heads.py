@@ -14,6 +14,7 @@ from specframe.checkpoint.export import save
 from specframe.drafter.net.heads import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
 from specframe.drafter.net.layers import Shape
 from specframe.target.hf import HF
+from tests.checkpoint import medusa_heads
 from tests.models import RUNTIME, VOCAB, model
 
 HIDDEN = 32
@@ -127,6 +128,8 @@ def words_for(drafter: str, family: str, folder: Path) -> tuple[str, ...]:
     if drafter == "eagle3":
         save(eagle3_net(), folder)
         return (f"drafter.path={folder}", f"drafter.layers={LAYERS}".replace(" ", ""))
+    if drafter == "medusa":
+        return medusa_heads.words_for(family, folder)
     if drafter != "eagle":
         return ()
     small: dict[str, Any] = {

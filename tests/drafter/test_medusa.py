@@ -128,6 +128,7 @@ def test_the_tree_is_as_deep_as_there_are_heads() -> None:
     assert [len(record.tokens) for record in made.records] == [3] * 10
 
 
+@torch.inference_mode()
 def test_states_are_those_of_the_last_accepted_row() -> None:
     """What the heads read is the state that a fresh forward has before the root."""
     drafter = medusa(medusa_net(rows=0))
@@ -221,7 +222,7 @@ def test_padded_rows_are_left_out() -> None:
 
 
 def test_heads_of_another_target_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="hidden size 16, .* has 32"):
+    with pytest.raises(ConfigError, match=r"hidden size 16, .* has 32"):
         medusa(medusa_net(hidden=16))
     with pytest.raises(ConfigError, match="40 rows and no token_map"):
         medusa(medusa_net(rows=40))

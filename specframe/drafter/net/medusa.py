@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +58,7 @@ class MedusaNet(nn.ModuleList):
         found = []
         for head in self:
             x = states
-            for block in list(head)[: self.options.layers]:  # type: ignore[call-overload]
+            for block in cast(nn.ModuleList, head)[: self.options.layers]:
                 x = block(x)
             found.append(x)
         return torch.stack(found)
@@ -65,7 +66,7 @@ class MedusaNet(nn.ModuleList):
     def output(self, head: int) -> Tensor:
         """[rows, H] the output matrix of a head; only where it has one."""
         assert self.options.rows, "the heads use the target's output matrix"
-        return self[head][self.options.layers].weight  # type: ignore[index,union-attr,return-value]
+        return cast(nn.Linear, cast(nn.ModuleList, self[head])[self.options.layers]).weight
 
     def logits(self, states: Tensor) -> Tensor:
         """[K, ..., rows] by the heads' own output matrices, of what `forward` gave."""

@@ -1,0 +1,95 @@
+"""Unrolled steps are what a drafter computes while it drafts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specframe.drafter.eagle import Eagle
+from specframe.drafter.eagle3 import Eagle3
+from specframe.train.base import FINAL, Frozen
+from specframe.train.batches import Batch, collate
+from specframe.train.chains import Tally
+from specframe.train.features import Features, Tapped
+from specframe.train.text import Sample
+from specframe.train.unroll import Window, unroll
+from specframe.tree.chain import Chain
+from tests.checkpoint.heads import eagle3_net, eagle_net
+from tests.models import CACHE_MAKERS, RUNTIME, Composition, decode
+from tests.train.lessons import eagle, eagle3, samples, small_target
+
+DEPTH = 3
+
+
+def batch_of(part: list[Sample], taps: tuple[str, ...], weight: float = 0.0) -> Batch:
+    tapped = Tapped(target=small_target(), taps=taps, dtype=torch.float64)
+    width = 32 * len(taps)
+    features = Features(
+        tapped, part, width=width, folder=Path("unused"), max_bytes=0, identity=None
+    )
+    return collate(part, features, taps, prompt_weight=weight)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_simulated_chain_is_what_decoding_accepts(kind: str) -> None:
+    held, part = small_target(), samples().all
+    if kind == "eagle":
+        recipe: Any = eagle()
+        net: Any = eagle_net(1)
+        net.fc.weight.mul_(0.05).add_(torch.cat([torch.zeros(32, 32), torch.eye(32)], dim=1))
+        drafter: Any = Eagle.of(
+            net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME
+        )
+        frozen = Frozen.of(held, None)
+    else:
+        recipe, net = eagle3(), eagle3_net(1, draft_vocab=90, taps=(1, 2, 3))
+        drafter = Eagle3.of(net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
+        frozen = Frozen.of(held, net.target_ids())
+    tally = Tally.empty(DEPTH)
+    batch = batch_of(part, recipe.taps(held))
+    found = recipe.guesses(net, frozen, batch, depth=DEPTH, top=2)
+    tally.add(found, batch.categories)
+    tree = Chain(depth=DEPTH, max_nodes=DEPTH + 1, proposal="place")
+    emitted = steps = 0
+    for sample in part:
+        composed = Composition(target=held, drafter=drafter, tree=tree)
+        outcome = decode(composed, sample.tokens[: sample.start].tolist(), len(sample.answer))
+        assert outcome.tokens == sample.answer.tolist(), "the answers are greedy"
+        emitted += sum(len(record.tokens) for record in outcome.records)
+        steps += len(outcome.records)
+    assert sum(tally.emitted.values()) == emitted
+    assert sum(tally.steps.values()) == steps
+    assert emitted > steps, "something is accepted, or nothing is tested"
+
+
+def test_batching_and_padding_change_nothing() -> None:
+    part, net = samples().all[:4], eagle_net(2)
+    held = small_target()
+    batch = batch_of(part, (FINAL,))
+    together = list(
+        unroll(net, held.embed, Window.of(batch), batch.features[FINAL], steps=DEPTH)
+    )
+    for row, sample in enumerate(part):
+        single = batch_of([sample], (FINAL,))
+        states = unroll(net, held.embed, Window.of(single), single.features[FINAL], steps=DEPTH)
+        for step, alone in enumerate(states):
+            count = len(sample.answer) - step
+            torch.testing.assert_close(
+                together[step][row, :count], alone[0, :count], rtol=0, atol=1e-9
+            )
+
+
+def test_pairs_of_the_prompt_are_unrolled_where_they_weigh() -> None:
+    part, net = samples().all[:2], eagle_net(2)
+    held = small_target()
+    some, every = batch_of(part, (FINAL,)), batch_of(part, (FINAL,), weight=1.0)
+    narrow, wide = Window.of(some), Window.of(every)
+    assert wide.index[:, 0].tolist() == [0, 0]
+    left = list(unroll(net, held.embed, narrow, some.features[FINAL], steps=DEPTH))
+    right = list(unroll(net, held.embed, wide, every.features[FINAL], steps=DEPTH))
+    first = int(narrow.index[0, 0])
+    for a, b in zip(left, right, strict=True):
+        torch.testing.assert_close(a[0, :4], b[0, first : first + 4], rtol=0, atol=1e-9)
