@@ -22,7 +22,7 @@ from specframe.plugins import bootstrap
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = (dict, list, str, int, float, bool, type(None))
-GIVEN = {"path": "a/folder"}  # what a user must fill in
+GIVEN = {"path": "a/folder", "answers": "answers.jsonl"}  # what a user must fill in
 
 
 def folders() -> list[Path]:

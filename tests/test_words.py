@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from specframe.plugins import bootstrap
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = [(axis, word) for axis, registry in AXES.items() for word in registry.names()]
 PRESETS = ("target", "data", "tree")  # axes whose YAML may be a preset of another component
-GROUPS = (*AXES, "experiment", "hydra")
+GROUPS = (*AXES, "experiment", "hydra", "train")
 
 
 def options(axis: str) -> list[str]:
@@ -32,7 +31,7 @@ def name_of(axis: str, option: str) -> str:
 
 def home(axis: str, word: str) -> Path:
     """The file that holds a component's class."""
-    return Path(inspect.getfile(AXES[axis].get(word)))
+    return Path(AXES[axis].place(word).rpartition(":")[0])
 
 
 @pytest.mark.parametrize(("axis", "word"), WORDS)

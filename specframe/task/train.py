@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -31,10 +32,11 @@ class Train(Task):
     """Runs a recipe (`train=eagle`, ...) on `answers`; the head lands in the run's folder as
     `head/`, which `drafter.path=` loads.
 
-    The target is frozen and in eval mode; its hidden states are computed once. prompts= (optional)
-    is text that counts for the draft vocabulary. The same command with the same `hydra.run.dir=`
-    goes on after a kill, to the same bits. A held-out share of the prompts tells the acceptance
-    length that a chain of `depth` tokens would reach at temperature 0.
+    The target is frozen and in eval mode; its hidden states are computed once, into the folder
+    `features` (null: the run's), which recipes of the same taps can share and longer answers carry
+    on. prompts= (optional) is text that counts for the draft vocabulary. The same command with the
+    same `hydra.run.dir=` goes on after a kill, to the same bits. A held-out share of the prompts
+    tells the acceptance length that a chain of `depth` tokens would reach at temperature 0.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Train(Task):
         answers: Path,
         heldout: Annotated[float, Range(0.0, 1.0, low_open=True, high_open=True)],
         max_length: Annotated[int, Range(3, None)],
+        features: Path | None,
         cache_gb: Annotated[float, Range(0.0, None)],
         cache_dtype: Literal["float16", "bfloat16", "float32", "float64"],
         check_every: Annotated[int, Range(1, None)],
@@ -50,21 +53,18 @@ class Train(Task):
         depth: Annotated[int, Range(1, 16)],
         devices: int | str | list[int],
         strategy: str,
-        precision: str,
     ) -> None:
         self.answers = answers
         self.heldout, self.max_length = heldout, max_length
-        self.cache_gb, self.cache_dtype = cache_gb, cache_dtype
+        self.features, self.cache_gb, self.cache_dtype = features, cache_gb, cache_dtype
         self.check_every, self.patience, self.depth = check_every, patience, depth
-        self.devices, self.strategy, self.precision = devices, strategy, precision
+        self.devices, self.strategy = devices, strategy
 
     def run(self, job: Job) -> int:
-        try:
-            import lightning  # noqa: F401
-        except ImportError:
+        if importlib.util.find_spec("lightning") is None:
             raise MissingResource(
                 "task=train needs the extra `train`: pip install 'specframe[train]'"
-            ) from None
+            )
         self._refuse_sweep(job.output_dir)
         recipe, schedule = recipe_of(job.config)
         answers = read_any(self.answers, job.engine, job.prompts)
@@ -95,7 +95,6 @@ class Train(Task):
                 accelerator="gpu" if target.device.type == "cuda" else "cpu",
                 devices=self.devices,
                 strategy=self.strategy,
-                precision=self.precision,
                 check_every=self.check_every,
                 patience=self.patience,
             ),
@@ -104,6 +103,7 @@ class Train(Task):
             depth=self.depth,
             seed=job.engine.settings.seed,
             folder=job.output_dir,
+            features=self.features or job.output_dir / "features",
             faster=lambda: packed(target.model, rows=PACK_ROWS),  # type: ignore[attr-defined]
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,17 +27,19 @@ class Frozen:
     """What a head borrows from its target, and the tokens it may draft.
 
     embed [...] -> [..., H]; head [M, H] -> [M, Vd] logits of tokens ids [Vd] (None: all V).
-    row_of [V]: where each token stands among them, -1 for none.
+    row_of [V]: where each token stands among them, -1 for none. table [Vd, H]: the head's matrix in
+    the dtype of training, None for a head that is no plain product.
     """
 
     embed: Callable[[Tensor], Tensor]
     head: Callable[[Tensor], Tensor]
     ids: Tensor | None
     row_of: Tensor
+    table: Tensor | None = None
 
     @classmethod
-    def of(cls, target: Target, ids: Tensor | None) -> Frozen:
-        """Tables of a target, whose parameters stop taking gradients."""
+    def of(cls, target: Target, ids: Tensor | None, *, half: bool = False) -> Frozen:
+        """Tables of a target, whose parameters stop taking gradients. half: `table` in bfloat16."""
         model = getattr(target, "model", None)
         if isinstance(model, nn.Module):
             model.requires_grad_(False).eval()
@@ -45,11 +48,27 @@ class Frozen:
             ids = ids.to(target.device)
             row_of = torch.full_like(row_of, -1)
             row_of[ids] = torch.arange(len(ids), device=target.device)
-        return cls(embed=target.embed, head=target_head(target, ids), ids=ids, row_of=row_of)
+        head = target_head(target, ids)
+        table = _table(head, target)
+        if table is not None and half:
+            table = table.bfloat16()
+        return cls(embed=target.embed, head=head, ids=ids, row_of=row_of, table=table)
 
     def target_tokens(self, rows: Tensor) -> Tensor:
         """Target ids of rows of the draft vocabulary."""
         return rows if self.ids is None else self.ids[rows]
+
+
+@torch.no_grad()
+def _table(head: Callable[[Tensor], Tensor], target: Target) -> Tensor | None:
+    """[Vd, H] the matrix of a head that is nothing else, read through the head itself."""
+    device, dtype = target.device, target.dtype
+    size = target.embed(torch.zeros(1, dtype=torch.long, device=device)).shape[-1]
+    table = head(torch.eye(size, dtype=dtype, device=device)).t().contiguous()
+    probe = 100.0 * torch.ones(1, size, dtype=dtype, device=device)
+    expected = head(probe)
+    error = (probe @ table.t() - expected).abs().max()
+    return table if bool(error <= 0.02 * expected.abs().max()) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +111,16 @@ class Recipe(ABC):
         """Parameter groups of the optimiser."""
         return [{"params": [one for one in net.parameters() if one.requires_grad]}]
 
+    def original(self) -> AbstractContextManager[None]:
+        """A context in which the target is as it was before training."""
+        return nullcontext()
+
+    def release(self) -> None:
+        """Leave the target as it was found; the head is not used after this."""
+
     @abstractmethod
-    def losses(self, net: Any, frozen: Frozen, batch: Batch) -> dict[str, Tensor]:
-        """`loss`, which is minimised, and its parts."""
+    def losses(self, net: Any, frozen: Frozen, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """`loss`, which is minimised, and its parts. progress: the share of steps that are done."""
 
     @abstractmethod
     def guesses(self, net: Any, frozen: Frozen, batch: Batch, *, depth: int, top: int) -> Guesses:

@@ -47,19 +47,25 @@ class Stepped:
 def guessed(
     states: Iterable[Tensor],
     window: Window,
-    head: Callable[[Tensor], Tensor],
+    head: Callable[[Tensor, int], Tensor],
     frozen: Frozen,
     *,
     top: int,
 ) -> Guesses:
-    """Guesses of the states of consecutive steps, [B, A, H] each."""
+    """Guesses of the states of consecutive steps, [B, A, H] each.
+
+    head: rows [M, H] of a step -> [M, Vd].
+    """
     tokens, predicted, counted = [], [], []
     answer = window.batch.starts[:, None]
     for step, made in enumerate(states):
         place = window.index + 2 + step
         # The root of a draft is a token of the answer.
         count = (window.index + 1 >= answer) & (place < window.batch.lengths[:, None])
-        rows = head(made[count]).topk(top, dim=-1).indices
+        with torch.autocast(made.device.type, enabled=False):
+            # Logits in half precision tie, and a tie is a coin tossed on a guess.
+            wide = made[count].to(torch.promote_types(made.dtype, torch.float32))
+            rows = head(wide, step).topk(top, dim=-1).indices
         guess = torch.full((*count.shape, top), -1, device=rows.device)
         guess[count] = frozen.target_tokens(rows)
         tokens.append(guess)
@@ -100,7 +106,7 @@ class Tally:
         right = (same[..., 0] & guesses.counted).cpu()
         among = (same.any(-1) & guesses.counted).cpu()
         counted = guesses.counted.cpu()
-        for depth in range(self.depth):
+        for depth in range(counted.shape[-1]):  # Medusa may have fewer heads
             self.counted[depth] += int(counted[:, :, depth].sum())
             self.right[depth] += int(right[:, :, depth].sum())
             self.among[depth] += int(among[:, :, depth].sum())
@@ -121,8 +127,9 @@ class Tally:
     def numbers(self) -> dict[str, float]:
         """acceptance_length of the chain, and accuracies by depth (1 is the first drafted)."""
         found = {"acceptance_length": sum(self.emitted.values()) / max(1, sum(self.steps.values()))}
-        for depth in range(self.depth):
-            count = max(1, self.counted[depth])
+        for depth, count in enumerate(self.counted):
+            if not count:
+                break
             found[f"top1_depth{depth + 1}"] = self.right[depth] / count
             found[f"top_depth{depth + 1}"] = self.among[depth] / count
         return found

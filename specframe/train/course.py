@@ -31,8 +31,8 @@ from specframe.train.text import Coverage, Split, coverage, frequent_tokens
 class Course:
     """What is trained on what. wide: token ids of more text that counts for the vocabulary;
     chosen: the recipe's keys and values; identity: the target's fingerprint; cache_bytes: of
-    hidden states on disk, in `cache_dtype`; depth: of the simulated chain; folder: the run's; faster: a context for
-    the target's passes alone (see Tapped)."""
+    hidden states on disk, in `cache_dtype`, in the folder `features`; depth: of the simulated
+    chain; folder: the run's; faster: a context for the target's passes alone (see Tapped)."""
 
     recipe: Recipe
     schedule: Schedule
@@ -47,12 +47,20 @@ class Course:
     depth: int
     seed: int
     folder: Path
+    features: Path
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def run(self) -> None:
         """Train, or go on; leaves `head/` in the folder. Raises ConfigError."""
+        try:
+            self._run()
+        finally:
+            self.recipe.release()
+
+    def _run(self) -> None:
         config = text_config(self.target)
         ids, share = self._vocabulary()
+        frozen = Frozen.of(self.target, ids, half=self.schedule.precision == "bf16-mixed")
         torch.manual_seed(self.seed)
         head = self.recipe.make(self.target, ids)
         if self.target.dtype == torch.float64:
@@ -60,7 +68,7 @@ class Course:
         module = HeadInTraining(
             head,
             recipe=self.recipe,
-            frozen=Frozen.of(self.target, ids),
+            frozen=frozen,
             schedule=self.schedule,
             depth=self.depth,
             seed=self.seed,
@@ -112,10 +120,16 @@ class Course:
     def _data(self, hidden: int) -> Answers:
         taps = self.recipe.taps(self.target)
         features = Features(
-            Tapped(target=self.target, taps=taps, dtype=self.cache_dtype, faster=self.faster),
+            Tapped(
+                target=self.target,
+                taps=taps,
+                dtype=self.cache_dtype,
+                faster=self.faster,
+                original=self.recipe.original,
+            ),
             self.samples.all,
             width=hidden * len(taps),
-            folder=self.folder / "features",
+            folder=self.features,
             max_bytes=self.cache_bytes,
             identity=self.identity,
         )

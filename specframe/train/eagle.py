@@ -67,10 +67,19 @@ class Eagle(Recipe):
         initialise(net)
         return net
 
-    def losses(self, net: EagleNet, frozen: Frozen, batch: Batch) -> dict[str, Tensor]:
+    def losses(
+        self, net: EagleNet, frozen: Frozen, batch: Batch, progress: float
+    ) -> dict[str, Tensor]:
         features = batch.features[FINAL]
         window = Window.of(batch)
-        laws = Laws.of(batch, features, frozen.head)
+        laws = Laws.of(
+            batch,
+            features,
+            frozen.head,
+            soft=self.soft,
+            top=self.top,
+            top_weight=self.top_weight,
+        )
         noise = (torch.rand_like(features) - 0.5) * 2 * self.noise
         states = unroll(net, frozen.embed, window, features + noise, steps=self.unroll)
         parts: dict[str, Tensor] = {}
@@ -92,16 +101,17 @@ class Eagle(Recipe):
         found = {"regression": losses.mean(losses.regression(states, true), at.weight)}
         loss = self.regression * found["regression"]
         if self.soft or self.top_weight:
-            # A token that the draft vocabulary lacks cannot be drafted: no law to learn there.
-            probs, weight = laws.after(at.place), at.weight * at.inside
-            logits = frozen.head(made[at.chosen]).float()
-            found["soft"] = losses.mean(losses.soft_cross_entropy(logits, probs), weight)
-            loss = loss + self.soft * found["soft"]
-            if self.top and self.top_weight:
-                rows = losses.top_cross_entropy(logits, probs, self.top)
-                found["top"] = losses.mean(rows, weight)
-                loss = loss + self.top_weight * found["top"]
+            found["distillation"] = self._distilled(made[at.chosen], at, laws, frozen)
+            loss = loss + found["distillation"]
         return {"loss": loss, **found}
+
+    def _distilled(self, states: Tensor, at: Stepped, laws: Laws, frozen: Frozen) -> Tensor:
+        """A token that the draft vocabulary lacks cannot be drafted: no law to learn there."""
+        weight = at.weight * at.inside
+        if frozen.table is not None:
+            return losses.frozen_cross_entropy(states, weight, frozen.table, laws.shares, at.place)
+        logits = frozen.head(states)
+        return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 
     @torch.no_grad()
     def guesses(
@@ -109,7 +119,7 @@ class Eagle(Recipe):
     ) -> Guesses:
         window = Window.of(batch)
         states = unroll(net, frozen.embed, window, batch.features[FINAL], steps=depth)
-        return guessed(states, window, frozen.head, frozen, top=top)
+        return guessed(states, window, lambda rows, _: frozen.head(rows), frozen, top=top)
 
     def export(self, net: EagleNet, folder: Path, *, target: Target) -> None:
         save(net, folder, verifier=target.name)

@@ -91,7 +91,9 @@ class Eagle3(Recipe):
                 net.lm_head.weight.copy_(table[ids.to(table.device)])
         return net
 
-    def losses(self, net: Eagle3Net, frozen: Frozen, batch: Batch) -> dict[str, Tensor]:
+    def losses(
+        self, net: Eagle3Net, frozen: Frozen, batch: Batch, progress: float
+    ) -> dict[str, Tensor]:
         window = Window.of(batch)
         laws = Laws.of(batch, batch.features[FINAL], frozen.head)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=self.unroll)
@@ -99,12 +101,12 @@ class Eagle3(Recipe):
         total, scale = batch.features[FINAL].new_zeros(()), 0.0
         for step, made in enumerate(states):
             at = Stepped.of(window, step, laws, frozen)
-            logits = net.logits(made[at.chosen]).float()
-            rows = losses.soft_cross_entropy(logits, laws.after(at.place))
+            logits = net.logits(made[at.chosen])
+            rows = losses.cross_entropy(logits, laws.shares[at.place])
             found = losses.mean(rows, at.weight * at.inside)
             total = total + self.decay**step * found
             scale += self.decay**step
-            parts[f"soft_{step + 1}"] = found.detach()
+            parts[f"distillation_{step + 1}"] = found.detach()
         return {"loss": total / scale, **parts}
 
     @torch.no_grad()
@@ -113,7 +115,7 @@ class Eagle3(Recipe):
     ) -> Guesses:
         window = Window.of(batch)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=depth)
-        return guessed(states, window, net.logits, frozen, top=top)
+        return guessed(states, window, lambda rows, _: net.logits(rows), frozen, top=top)
 
     def export(self, net: Eagle3Net, folder: Path, *, target: Target) -> None:
         save(net, folder, verifier=target.name)

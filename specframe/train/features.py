@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -32,12 +32,13 @@ _DATA, _RECORD = "features.bin", "features.json"
 @dataclass(frozen=True, kw_only=True)
 class Tapped:
     """Runs the frozen target over sequences. faster: a context in which its passes are quicker,
-    and gradients need not flow."""
+    for as long as nothing else is computed; original: one in which it has its own weights."""
 
     target: Target
     taps: tuple[str, ...]
     dtype: torch.dtype
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
+    original: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @torch.no_grad()
     def rows(self, samples: Sequence[Sample]) -> list[Tensor]:
@@ -58,7 +59,8 @@ class Tapped:
             visible=visible,
             causal=len(samples) == 1,
         )
-        found = self.target.forward(rows, cache, taps=self.taps).taps
+        with self.original():
+            found = self.target.forward(rows, cache, taps=self.taps).taps
         joined = torch.cat([found[name] for name in self.taps], dim=-1).to(self.dtype).cpu()
         if not bool(torch.isfinite(joined).all()):
             raise ConfigError(
@@ -104,6 +106,7 @@ class Features:
             "width": width,
         }
         self._data: Tensor | None = None
+        self._lock: IO[bytes] | None = None
 
     @property
     def num_cached(self) -> int:
@@ -116,11 +119,30 @@ class Features:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         digests = [_digest(sample) for sample in self._cached]
+        self._hold(alone=False)
         done = self._kept(digests)
-        if done == len(digests):
+        if done < len(digests):
+            self._hold(alone=True)
+            with self._tapped.faster():
+                self._compute(done, digests, tick)
+            self._hold(alone=False)
+
+    def _hold(self, *, alone: bool) -> None:
+        """Keep the file from being rewritten while we read it, or read while we write it."""
+        try:
+            import fcntl
+        except ImportError:  # no such locks outside of POSIX
             return
-        with self._tapped.faster():
-            self._compute(done, digests, tick)
+        if self._lock is None:
+            self._lock = (self._folder / ".lock").open("ab")
+        kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        try:
+            fcntl.flock(self._lock.fileno(), kind | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"task.features={self._folder}: another run uses it with other answers; wait for "
+                "it, or give another folder"
+            ) from None
 
     def _compute(self, done: int, digests: list[str], tick: Callable[[int, int], None]) -> None:
         data = self._open()

@@ -33,7 +33,7 @@ _LINE_EVERY_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What is Lightning's own: devices, strategy, precision; and when it looks up from its work.
+    """What is Lightning's own: devices and strategy; and when it looks up from its work.
 
     check_every: steps between two validations; every one is followed by a checkpoint, and
     training ends with one. patience:
@@ -43,7 +43,6 @@ class Machine:
     accelerator: str
     devices: int | str | list[int]
     strategy: str
-    precision: str
     check_every: int
     patience: int | None
 
@@ -65,6 +64,10 @@ def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path
     newest = newest_checkpoint(folder / "checkpoints")
     if newest is not None:
         _check_same(newest, module)
+        for older in newest.parent.glob("step=*.ckpt"):
+            if older != newest:
+                older.unlink()  # a killed run left it
+    precision = torch.get_float32_matmul_precision()
     with _quiet():
         trainer = _trainer(module, machine, folder)
         try:
@@ -72,6 +75,8 @@ def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path
         except SystemExit:
             # Lightning leaves by an exit on Ctrl-C.
             raise KeyboardInterrupt(f"resume with the same command; {folder}") from None
+        finally:
+            torch.set_float32_matmul_precision(precision)
     if trainer.received_sigterm or trainer.interrupted:
         raise KeyboardInterrupt(f"resume with the same command; {folder}")
     return Fitted(best=_best(trainer), is_main=trainer.is_global_zero)
@@ -118,7 +123,7 @@ def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
         accelerator=machine.accelerator,
         devices=machine.devices,
         strategy=machine.strategy,
-        precision=machine.precision,  # type: ignore[arg-type]
+        precision=module.schedule.precision,
         max_steps=steps // interval * interval,
         max_epochs=1,
         # A new folder for every attempt: a CSV logger empties the one it is given.
@@ -140,7 +145,10 @@ def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
 
 
 def _checkpoints(folder: Path) -> list[Callback]:
-    """The best first: the newest one, which a run goes on from, is saved after and knows of it."""
+    """The best first: the newest one, which a run goes on from, is saved after and knows of it.
+
+    Nothing is saved on Ctrl-C, which may come in the midst of an optimiser's step.
+    """
     best = ModelCheckpoint(
         dirpath=folder,
         filename="best",
@@ -157,7 +165,6 @@ def _checkpoints(folder: Path) -> list[Callback]:
         auto_insert_metric_name=False,
         save_top_k=1,
         save_on_train_epoch_end=False,
-        save_on_exception=True,
         enable_version_counter=False,
     )
     return [best, newest]
@@ -185,6 +192,8 @@ class Lines(Callback):
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         done = trainer.global_step
+        if not trainer.is_global_zero:
+            return
         if self._first is None:
             self._first, self._start = done - 1, time.monotonic()
         if time.monotonic() - self._shown < _LINE_EVERY_S or done == self._first + 1:
@@ -201,6 +210,8 @@ class Lines(Callback):
         sys.stderr.flush()
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
         found = {
             name.removeprefix("val/"): float(value)
             for name, value in trainer.callback_metrics.items()

@@ -46,6 +46,10 @@ class HeadInTraining(LightningModule):
         self.curve: list[dict[str, float]] = []  # what validations found
         self._since = time.monotonic()
 
+    def on_fit_start(self) -> None:
+        # On a CPU this takes oneDNN for float32, twice as fast as MKL on AMD; `fit` puts it back.
+        torch.set_float32_matmul_precision("medium")
+
     def on_train_start(self) -> None:
         self._since = time.monotonic()
 
@@ -63,7 +67,7 @@ class HeadInTraining(LightningModule):
         return batch.to(device, parameter.dtype)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        found = self.recipe.losses(self.head, self.frozen, batch)
+        found = self.recipe.losses(self.head, self.frozen, batch, self._progress())
         self.num_tokens += int((batch.lengths - batch.starts).sum())
         named = {f"train/{name}": value.detach() for name, value in found.items()}
         named["train/tokens"] = torch.tensor(float(self.num_tokens))
@@ -107,6 +111,9 @@ class HeadInTraining(LightningModule):
         held = checkpoint["specframe"]
         self.num_tokens, self.seconds = held["num_tokens"], held["seconds"]
         self.curve = [*held["curve"]]
+
+    def _progress(self) -> float:
+        return self.global_step / self.schedule.max_steps
 
     def _count_time(self) -> None:
         now = time.monotonic()

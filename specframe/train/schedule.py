@@ -14,7 +14,7 @@ class Schedule:
     """AdamW with a linear warm-up, then cosine decay to a tenth, or a constant rate.
 
     batch_tokens: sequences of a batch times the longest one's tokens. clip: limit of each
-    gradient's value, null for none. dtype: of the exported head.
+    gradient's value, null for none. precision: of Lightning's Trainer. dtype: of the exported head.
     """
 
     max_steps: Annotated[int, Range(1, None)]
@@ -25,6 +25,7 @@ class Schedule:
     warmup_steps: Annotated[int, Range(0, None)]
     decay_lr: Literal["cosine", "constant"]
     clip: Annotated[float, Range(0.0, None, low_open=True)] | None
+    precision: Literal["32-true", "bf16-mixed"]
     dtype: Literal["float32", "float64", "bfloat16", "float16"]
 
     def factor(self, step: int) -> float:

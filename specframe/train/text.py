@@ -41,14 +41,10 @@ class Sample:
 class Split:
     """Training and held-out samples; no prompt has answers in both."""
 
+    all: list[Sample]  # in the order of the file, so that a longer file has the same beginning
     train: list[Sample]
     heldout: list[Sample]
-    num_left_out: int  # answers that end before max_length does, or that are a single token
-
-    @property
-    def all(self) -> list[Sample]:
-        """Both, held-out first, so that their features are among those that are cached."""
-        return [*self.heldout, *self.train]
+    num_left_out: int  # answers that begin beyond max_length, or that are a single token
 
     def digest(self) -> str:
         """sha256 of every token, in order, and of where answers start."""
@@ -74,6 +70,7 @@ def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> Spli
     The share is taken by a digest of the prompt's id, so a file that grows keeps its two sides.
     Raises ConfigError if no assistant token is left to carry loss, or one side is empty.
     """
+    both: list[Sample] = []
     train: list[Sample] = []
     apart: list[Sample] = []
     left_out = 0
@@ -87,6 +84,7 @@ def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> Spli
         sample = Sample(
             id=str(answer.id), category=answer.category or _OTHER, tokens=tokens, start=start
         )
+        both.append(sample)
         (apart if _share(sample.id) < heldout else train).append(sample)
     if not train:
         raise ConfigError(
@@ -97,7 +95,7 @@ def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> Spli
         raise ConfigError(
             f"task.heldout={heldout}: no prompt of {len(train)} is held out; give more"
         )
-    return Split(train=train, heldout=apart, num_left_out=left_out)
+    return Split(all=both, train=train, heldout=apart, num_left_out=left_out)
 
 
 def _share(name: str) -> float:

@@ -18,6 +18,8 @@ from specframe.train.course import Course
 from specframe.train.eagle import Eagle
 from specframe.train.eagle3 import Eagle3
 from specframe.train.fit import Machine
+from specframe.train.medusa import Medusa
+from specframe.train.medusa2 import Medusa2
 from specframe.train.schedule import Schedule
 from specframe.train.text import Split, split
 from tests.models import RUNTIME, model
@@ -109,6 +111,38 @@ def eagle3(**changes: Any) -> Eagle3:
     return Eagle3(**{**values, **changes})
 
 
+def medusa(**changes: Any) -> Medusa:
+    """The recipe of Medusa-1."""
+    values: dict[str, Any] = {
+        "heads": 3,
+        "layers": 1,
+        "own_head": False,
+        "decay": 0.8,
+        "hard": 1.0,
+        "soft": 0.0,
+        "prompt_weight": 0.0,
+        "vocabulary": None,
+        "min_coverage": 0.0,
+    }
+    return Medusa(**{**values, **changes})
+
+
+def medusa2(**changes: Any) -> Medusa2:
+    """The recipe of Medusa-2 on the target's own answers."""
+    values: dict[str, Any] = {
+        "heads": 3,
+        "layers": 1,
+        "decay": 0.8,
+        "lambda_0": 0.2,
+        "ramp": "sine",
+        "rank": 4,
+        "alpha": 8,
+        "dropout": 0.05,
+        "head_lr": 4.0,
+    }
+    return Medusa2(**{**values, **changes})
+
+
 def schedule(**changes: Any) -> Schedule:
     """Twenty steps."""
     values: dict[str, Any] = {
@@ -120,6 +154,7 @@ def schedule(**changes: Any) -> Schedule:
         "warmup_steps": 2,
         "decay_lr": "cosine",
         "clip": 0.5,
+        "precision": "32-true",
         "dtype": "float64",
     }
     return Schedule(**{**values, **changes})
@@ -131,7 +166,6 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         accelerator="cpu",
         devices=1,
         strategy="auto",
-        precision="32-true",
         check_every=changes.pop("check_every", 10),
         patience=None,
     )
@@ -149,5 +183,6 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "depth": 3,
         "seed": 0,
         "folder": folder,
+        "features": folder / "features",
     }
     return Course(**{**values, **changes})

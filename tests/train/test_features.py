@@ -67,14 +67,45 @@ def test_a_cache_is_carried_on_and_not_trusted_blindly(tmp_path: Path) -> None:
     first, part = made(tmp_path)
     first.fill(lambda done, count: None)
     expected = [one.clone() for one in first.of(part)]
+    del first
     calls: list[int] = []
     again, same = made(tmp_path)
     again.fill(lambda done, count: calls.append(done))
     assert not calls, "all was there"
     assert all(torch.equal(a, b) for a, b in zip(expected, again.of(same), strict=True))
+    del again
     other, _ = made(tmp_path, identity="another target")
     other.fill(lambda done, count: calls.append(done))
     assert calls, "another target's states are made anew"
+
+
+def test_longer_answers_carry_on(tmp_path: Path) -> None:
+    part = samples().all
+    tapped = Tapped(target=small_target(), taps=TAPS, dtype=torch.float64)
+    calls: list[tuple[int, int]] = []
+    for count in (10, len(part)):
+        features = Features(
+            tapped, part[:count], width=64, folder=tmp_path, max_bytes=10**8, identity="tiny"
+        )
+        calls.clear()
+        features.fill(lambda done, whole: calls.append((done, whole)))
+        del features
+    assert calls[0][0] > 10, "the first ten were there"
+    whole, _ = made(tmp_path / "whole")
+    whole.fill(lambda done, count: None)
+    both, _ = made(tmp_path)
+    for left, right in zip(whole.of(part), both.of(part), strict=True):
+        torch.testing.assert_close(left, right, rtol=0, atol=1e-9)
+
+
+def test_a_cache_in_use_is_not_rewritten(tmp_path: Path) -> None:
+    first, _ = made(tmp_path)
+    first.fill(lambda done, count: None)
+    same, _ = made(tmp_path)
+    same.fill(lambda done, count: None)
+    other, _ = made(tmp_path, identity="another target")
+    with pytest.raises(ConfigError, match="another run uses it with other answers"):
+        other.fill(lambda done, count: None)
 
 
 def test_half_precision_rounds_the_same_cached_or_not(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import subprocess
@@ -12,17 +13,30 @@ from typing import Any
 import pytest
 import torch
 
+from specframe.checkpoint.medusa import load_medusa
 from specframe.drafter.eagle import Eagle
 from specframe.drafter.eagle3 import Eagle3
+from specframe.drafter.medusa import Medusa as MedusaDrafter
 from specframe.errors import ConfigError
-from specframe.train.base import FINAL
+from specframe.target.hf import HF
+from specframe.train.base import FINAL, Frozen
 from specframe.train.features import Tapped
 from specframe.train.fit import newest_checkpoint
 from specframe.train.module import HeadInTraining
 from specframe.tree.chain import Chain
 from tests.checkpoint.heads import eagle_net
-from tests.models import CACHE_MAKERS, RUNTIME, Composition, decode
-from tests.train.lessons import course, eagle, eagle3, samples, schedule, small_target
+from tests.models import CACHE_MAKERS, RUNTIME, Composition, decode, raw
+from tests.train.lessons import (
+    course,
+    eagle,
+    eagle3,
+    medusa,
+    medusa2,
+    samples,
+    schedule,
+    small_target,
+)
+from tests.train.test_unroll import batch_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -151,6 +165,98 @@ def test_eagle3_with_a_reduced_vocabulary(tmp_path: Path) -> None:
     assert drafter.net.target_ids().tolist() == ids
     assert len(ids) == 80
     assert accepted(drafter) > 0
+
+
+@pytest.mark.parametrize("own_head", [False, True])
+def test_medusa(own_head: bool, tmp_path: Path) -> None:
+    recipe = medusa(own_head=own_head, vocabulary=90)
+    fresh = recipe.make(small_target(), torch.arange(90)).double()
+    states = torch.randn(5, 32).double()
+    assert all(torch.equal(one, states) for one in fresh(states)), "the identity, bias included"
+    course(tmp_path, recipe, schedule=schedule(max_steps=40, lr=1e-2)).run()
+    found = losses(tmp_path)
+    assert found[-1] < found[0]
+    net = load_medusa(str(tmp_path / "head"))
+    assert net.token_map is not None
+    assert len(net.token_map) == 90
+    drafter = MedusaDrafter(
+        path=str(tmp_path / "head"), vocabulary=None, target=small_target(), runtime=RUNTIME
+    )
+    before = MedusaDrafter.of(fresh, target=small_target(), runtime=RUNTIME)
+    assert accepted(drafter) > accepted(before)
+
+
+def test_medusa2_gives_a_target_and_its_heads(tmp_path: Path) -> None:
+    held = HF.of(copy.deepcopy(raw("llama")), runtime=RUNTIME)
+    before = {name: one.clone() for name, one in held.model.state_dict().items()}
+    plan = schedule(max_steps=20, lr=2e-3)
+    course(tmp_path, medusa2(), target=held, schedule=plan, check_every=5).run()
+    after = held.model.state_dict()
+    assert before.keys() == after.keys(), "the adapters are gone"
+    assert all(torch.equal(before[name], one) for name, one in after.items())
+    newest = torch.load(tmp_path / "checkpoints" / "step=20.ckpt", weights_only=True)
+    parts = {name.split(".")[1] for name in newest["state_dict"]}
+    assert parts == {"heads", "adapters"}
+    rates = [group["initial_lr"] for group in newest["optimizer_states"][0]["param_groups"]]
+    assert rates == [2e-3, 8e-3]
+    biases = [name for name in newest["state_dict"] if name.endswith("bias")]
+    sizes = [len(group["params"]) for group in newest["optimizer_states"][0]["param_groups"]]
+    assert len(biases) == 3
+    assert sizes[1] == 6, "the heads' biases are in the group of the heads"
+    made = HF(
+        path=str(tmp_path / "head" / "target"),
+        dtype="float64",
+        device_map=None,
+        revision=None,
+        attn_implementation="sdpa",
+        quantization=None,
+        trust_remote_code=False,
+        draft=None,
+        device=torch.device("cpu"),
+        runtime=RUNTIME,
+    )
+    changed = made.model.state_dict()
+    assert changed.keys() == before.keys()
+    moved = {name for name, one in before.items() if not torch.equal(one, changed[name])}
+    assert len(moved) == 7 * 3, "seven projections of three blocks"
+    drafter = MedusaDrafter(
+        path=str(tmp_path / "head"), vocabulary=None, target=made, runtime=RUNTIME
+    )
+    tree = Chain(depth=3, max_nodes=4, proposal="place")
+    outcome = decode(Composition(target=made, drafter=drafter, tree=tree), (1, 2, 3), 8)
+    assert outcome.tokens == decode(Composition(target=made), (1, 2, 3), 8).tokens
+
+
+def test_medusa2_starts_at_the_original() -> None:
+    held = HF.of(copy.deepcopy(raw("llama")), runtime=RUNTIME)
+    frozen = Frozen.of(held, None)
+    recipe = medusa2(dropout=0.0)
+    part = samples().train[:4]
+    batch = batch_of(part, (FINAL,), target=held)
+    net = recipe.make(held, None).double()
+    found = recipe.losses(net, frozen, batch, 0.0)
+    assert abs(found["kl"].item()) < 1e-9
+    assert abs(found["loss"].item()) < 1e-9, "a sine starts at 0"
+    with torch.no_grad():
+        for one in net.adapters:
+            one.add_(0.1)
+    assert float(recipe.losses(net, frozen, batch, 1.0)["kl"]) > 1e-3
+    again = Tapped(target=held, taps=(FINAL,), dtype=torch.float64, original=recipe.original).rows(
+        part
+    )
+    for row, rows in enumerate(again):
+        assert torch.equal(rows, batch.features[FINAL][row, : len(rows)])
+    recipe.release()
+
+
+def test_medusa_weighs_its_heads() -> None:
+    recipe, held = medusa(), small_target()
+    net, frozen = recipe.make(held, None).double(), Frozen.of(held, None)
+    found = recipe.losses(net, frozen, batch_of(samples().train, (FINAL,)), 0.0)
+    heads = [found[f"head_{k}"] for k in (1, 2, 3)]
+    scale = 0.8 + 0.64 + 0.512
+    expected = (0.8 * heads[0] + 0.64 * heads[1] + 0.512 * heads[2]) / scale
+    torch.testing.assert_close(found["loss"], expected)
 
 
 def test_too_small_a_vocabulary_is_refused(tmp_path: Path) -> None:

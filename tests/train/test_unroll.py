@@ -10,6 +10,8 @@ import torch
 
 from specframe.drafter.eagle import Eagle
 from specframe.drafter.eagle3 import Eagle3
+from specframe.drafter.medusa import Medusa
+from specframe.target.hf import HF
 from specframe.train.base import FINAL, Frozen
 from specframe.train.batches import Batch, collate
 from specframe.train.chains import Tally
@@ -19,13 +21,15 @@ from specframe.train.unroll import Window, unroll
 from specframe.tree.chain import Chain
 from tests.checkpoint.heads import eagle3_net, eagle_net
 from tests.models import CACHE_MAKERS, RUNTIME, Composition, decode
-from tests.train.lessons import eagle, eagle3, samples, small_target
+from tests.train.lessons import eagle, eagle3, medusa, samples, small_target
 
 DEPTH = 3
 
 
-def batch_of(part: list[Sample], taps: tuple[str, ...], weight: float = 0.0) -> Batch:
-    tapped = Tapped(target=small_target(), taps=taps, dtype=torch.float64)
+def batch_of(
+    part: list[Sample], taps: tuple[str, ...], weight: float = 0.0, *, target: HF | None = None
+) -> Batch:
+    tapped = Tapped(target=target or small_target(), taps=taps, dtype=torch.float64)
     width = 32 * len(taps)
     features = Features(
         tapped, part, width=width, folder=Path("unused"), max_bytes=0, identity=None
@@ -33,17 +37,30 @@ def batch_of(part: list[Sample], taps: tuple[str, ...], weight: float = 0.0) -> 
     return collate(part, features, taps, prompt_weight=weight)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def medusa_net(held: HF) -> Any:
+    """Heads that know what a bigram of the target does: the block maps a state to the next one."""
+    net = medusa().make(held, None).double()
+    states = held.model.model.norm(held.model.model.embed_tokens.weight).detach()
+    following = states[held.model.lm_head(states).argmax(-1)].detach()
+    step = torch.linalg.lstsq(states, following - states).solution.t()
+    for head in net:
+        head[0].linear.weight.data.copy_(step)
+        head[0].linear.bias.data.fill_(1.0)
+    return net
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
 def test_a_simulated_chain_is_what_decoding_accepts(kind: str) -> None:
     held, part = small_target(), samples().all
     if kind == "eagle":
         recipe: Any = eagle()
         net: Any = eagle_net(1)
         net.fc.weight.mul_(0.05).add_(torch.cat([torch.zeros(32, 32), torch.eye(32)], dim=1))
-        drafter: Any = Eagle.of(
-            net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME
-        )
+        drafter: Any = Eagle.of(net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
         frozen = Frozen.of(held, None)
+    elif kind == "medusa":
+        recipe, net = medusa(), medusa_net(held)
+        drafter, frozen = Medusa.of(net, target=held, runtime=RUNTIME), Frozen.of(held, None)
     else:
         recipe, net = eagle3(), eagle3_net(1, draft_vocab=90, taps=(1, 2, 3))
         drafter = Eagle3.of(net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
@@ -69,9 +86,7 @@ def test_batching_and_padding_change_nothing() -> None:
     part, net = samples().all[:4], eagle_net(2)
     held = small_target()
     batch = batch_of(part, (FINAL,))
-    together = list(
-        unroll(net, held.embed, Window.of(batch), batch.features[FINAL], steps=DEPTH)
-    )
+    together = list(unroll(net, held.embed, Window.of(batch), batch.features[FINAL], steps=DEPTH))
     for row, sample in enumerate(part):
         single = batch_of([sample], (FINAL,))
         states = unroll(net, held.embed, Window.of(single), single.features[FINAL], steps=DEPTH)

@@ -1,0 +1,197 @@
+"""Medusa-2: the heads and low-rank adapters of the trunk are trained together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from specframe.binding import Range
+from specframe.checkpoint.medusa import save_medusa
+from specframe.drafter.net.medusa import MedusaNet
+from specframe.errors import IncompatibleComponents, MissingResource
+from specframe.target.base import Target
+from specframe.train import losses
+from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.batches import Batch
+from specframe.train.losses import Laws
+from specframe.train.medusa import Medusa
+from specframe.train.schedule import Schedule
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
+Weight = Annotated[float, Range(0.0, None)]
+_PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class Adapted(nn.Module):
+    """Heads on a trunk with adapters. Only heads and adapters are parameters of this module: the
+    trunk stays the target's, in eval mode but for the adapters' dropout."""
+
+    def __init__(self, heads: MedusaNet, peft: PeftModel) -> None:
+        super().__init__()
+        self.heads = heads
+        self.adapters = nn.ParameterList(one for one in peft.parameters() if one.requires_grad)
+        self._outside = [peft]  # in a list, so that it is no submodule
+        self._dropouts = [one for name, one in peft.named_modules() if "lora_dropout" in name]
+
+    @property
+    def peft(self) -> PeftModel:
+        """The trunk under adapters."""
+        return self._outside[0]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, L, H] final-normed states of right-padded tokens [B, L]."""
+        for dropout in self._dropouts:
+            dropout.train(self.training)
+        trunk: Any = self.peft.get_base_model().base_model
+        return trunk(input_ids=tokens, use_cache=False)[0]
+
+
+@RECIPES.register("medusa2")
+class Medusa2(Recipe):
+    """loss = KL(original || adapted) + lambda_0 f(s) * (Medusa-1's loss on the adapted states).
+
+    For answers of the target itself. f: 1, or sin(pi/2 s/S) at step s of S. rank, alpha, dropout:
+    of the adapters on all projections of the trunk (not on the output head, which is often the
+    embedding too). head_lr: the heads' rate, biases included, over the adapters'. The head's folder
+    gets `target/`, the merged model, which is what the heads are for.
+    Paper: Medusa, arXiv 2401.10774.
+    """
+
+    drafter = "medusa"
+
+    def __init__(
+        self,
+        *,
+        heads: Annotated[int, Range(1, 16)],
+        layers: Annotated[int, Range(1, 8)],
+        decay: Annotated[float, Range(0.0, 1.0, low_open=True)],
+        lambda_0: Weight,
+        ramp: Literal["constant", "sine"],
+        rank: Annotated[int, Range(1, 1024)],
+        alpha: Weight,
+        dropout: Annotated[float, Range(0.0, 1.0)],
+        head_lr: Annotated[float, Range(0.0, None, low_open=True)],
+    ) -> None:
+        self.lambda_0, self.ramp = lambda_0, ramp
+        self.rank, self.alpha, self.dropout, self.head_lr = rank, alpha, dropout, head_lr
+        self._heads = Medusa(
+            heads=heads,
+            layers=layers,
+            own_head=False,
+            decay=decay,
+            hard=1.0,
+            soft=0.0,
+            prompt_weight=0.0,
+            vocabulary=None,
+            min_coverage=0.0,
+        )
+        self._peft: PeftModel | None = None
+
+    def taps(self, target: Target) -> tuple[str, ...]:
+        return (FINAL,)  # the original's states, of which its laws are made
+
+    def make(self, target: Target, ids: Tensor | None) -> Adapted:
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError:
+            raise MissingResource(
+                "train=medusa2 needs peft, of the extra `train`: pip install 'specframe[train]'"
+            ) from None
+        model: Any = target.model  # type: ignore[attr-defined]
+        config = LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,  # type: ignore[arg-type]
+            lora_dropout=self.dropout,
+            target_modules=_projections(model, target.name),
+            task_type="CAUSAL_LM",
+        )
+        model.requires_grad_(False)
+        self._peft = get_peft_model(model, config)
+        assert self._peft is not None
+        self._peft.eval()
+        made = Adapted(self._heads.make(target, ids), self._peft)
+        return made.train()
+
+    @contextmanager
+    def original(self) -> Iterator[None]:
+        if self._peft is None:
+            yield
+            return
+        with self._peft.disable_adapter():
+            yield
+
+    def release(self) -> None:
+        if self._peft is not None:
+            self._peft.unload()
+            self._peft = None
+
+    def groups(self, net: Any, schedule: Schedule) -> list[dict[str, Any]]:
+        return [
+            {"params": list(net.adapters), "lr": schedule.lr},
+            {"params": list(net.heads.parameters()), "lr": schedule.lr * self.head_lr},
+        ]
+
+    def losses(
+        self, net: Adapted, frozen: Frozen, batch: Batch, progress: float
+    ) -> dict[str, Tensor]:
+        states = net(batch.tokens)
+        laws = Laws.of(batch, batch.features[FINAL], frozen.head)
+        sequence, token = (laws.place >= 0).nonzero(as_tuple=True)
+        places = laws.place[sequence, token]
+        logits = frozen.head(states[sequence, token])
+        entropy = torch.special.entr(laws.shares).sum(-1)[places]
+        kept = losses.cross_entropy(logits, laws.shares[places]) - entropy
+        weight = batch.weight[sequence, token + 1]
+        found = {"kl": losses.mean(kept, weight)}
+        ahead = self._heads.on(net.heads, frozen, batch, states)
+        ramp = 1.0 if self.ramp == "constant" else math.sin(math.pi / 2 * progress)
+        loss = found["kl"] + self.lambda_0 * ramp * ahead.pop("loss")
+        return {"loss": loss, "kl": found["kl"].detach(), **ahead}
+
+    @torch.no_grad()
+    def guesses(
+        self, net: Adapted, frozen: Frozen, batch: Batch, *, depth: int, top: int
+    ) -> Guesses:
+        return self._heads.ahead(net.heads, frozen, batch, net(batch.tokens), (depth, top))
+
+    def export(self, net: Adapted, folder: Path, *, target: Target) -> None:
+        merged = _merged(net.peft)
+        self.release()  # its modules have their plain names again, and their first weights
+        model: Any = target.model  # type: ignore[attr-defined]
+        whole = {**model.state_dict(), **merged}
+        model.save_pretrained(folder / "target", state_dict=whole)
+        tokenizer = getattr(target.tokenizer, "tokenizer", None)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder / "target")
+        save_medusa(net.heads, folder, base=str(folder / "target"))
+
+
+def _projections(model: nn.Module, name: str) -> list[str]:
+    """Those of the usual projections that the trunk has."""
+    last = {path.rpartition(".")[2] for path, _ in model.named_modules()}
+    found = [part for part in _PARTS if part in last]
+    if not found:
+        raise IncompatibleComponents(
+            f"train=medusa2 adapts {', '.join(_PARTS)}, of which {name} has none; use train=medusa1"
+        )
+    return found
+
+
+@torch.no_grad()
+def _merged(peft: PeftModel) -> dict[str, Tensor]:
+    """The adapted matrices under the names that the plain model has for them."""
+    found = {}
+    for name, layer in peft.get_base_model().named_modules():
+        if hasattr(layer, "get_delta_weight"):
+            weight = layer.base_layer.weight
+            delta = layer.get_delta_weight("default").to(weight)
+            found[f"{name}.weight"] = weight + delta
+    return found
