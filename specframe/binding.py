@@ -47,13 +47,19 @@ class Range:
 
     def __str__(self) -> str:
         if None not in (self.low, self.high) and not (self.low_open or self.high_open):
-            return f"{self.low} .. {self.high}"
+            return f"{_plain(self.low)} .. {_plain(self.high)}"
         parts = []
         if self.low is not None:
-            parts.append(f"{'>' if self.low_open else '>='} {self.low}")
+            parts.append(f"{'>' if self.low_open else '>='} {_plain(self.low)}")
         if self.high is not None:
-            parts.append(f"{'<' if self.high_open else '<='} {self.high}")
+            parts.append(f"{'<' if self.high_open else '<='} {_plain(self.high)}")
         return " and ".join(parts) or "any number but NaN"
+
+
+def _plain(bound: float | None) -> str:
+    """0.0 reads as 0: typing takes equal annotations as one, so the first spelling would win."""
+    whole = isinstance(bound, float) and bound.is_integer()
+    return str(int(bound) if whole else bound)  # type: ignore[arg-type]
 
 
 class _IllTyped(ConfigError):

@@ -25,7 +25,7 @@ from specframe.target.package import local_folder
 
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf", "numpy"),
-    *("scipy", "hydra-core", "omegaconf", "rich"),
+    *("scipy", "hydra-core", "omegaconf", "rich", "lightning", "peft"),
 )
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
 _BLOCK, _NUM_BLOCKS = 4096, 64  # of a weights file's fingerprint: bytes a block, blocks

@@ -148,7 +148,9 @@ def _model_answer(
         repetition_penalty=engine.settings.sampling.repetition_penalty or 1.0,
         eos_token_id=list(engine.eos_ids) or None,
         pad_token_id=0,
+        **{key: value for key, value in options.items() if isinstance(value, int)},
     )
+    models = {key: value for key, value in options.items() if not isinstance(value, int)}
 
     def answer(prompt: list[int]) -> list[int]:
         ids = torch.tensor([prompt], device=model.device)
@@ -156,7 +158,7 @@ def _model_answer(
             ids,
             attention_mask=torch.ones_like(ids),
             generation_config=config,
-            **options,
+            **models,
         )
         return out[0, len(prompt) :].tolist()
 

@@ -64,9 +64,7 @@ def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path
     newest = newest_checkpoint(folder / "checkpoints")
     if newest is not None:
         _check_same(newest, module)
-        for older in newest.parent.glob("step=*.ckpt"):
-            if older != newest:
-                older.unlink()  # a killed run left it
+        _tidy(newest)
     precision = torch.get_float32_matmul_precision()
     with _quiet():
         trainer = _trainer(module, machine, folder)
@@ -79,6 +77,10 @@ def fit(module: HeadInTraining, data: Answers, *, machine: Machine, folder: Path
             torch.set_float32_matmul_precision(precision)
     if trainer.received_sigterm or trainer.interrupted:
         raise KeyboardInterrupt(f"resume with the same command; {folder}")
+    if trainer.is_global_zero and newest is not None:
+        last = newest_checkpoint(folder / "checkpoints")
+        assert last is not None
+        _tidy(last)
     return Fitted(best=_best(trainer), is_main=trainer.is_global_zero)
 
 
@@ -96,6 +98,13 @@ def newest_checkpoint(folder: Path) -> Path | None:
         if number is not None:
             found[int(number[1])] = path
     return found[max(found)] if found else None
+
+
+def _tidy(newest: Path) -> None:
+    """Take away the older ones that a killed run left."""
+    for older in newest.parent.glob("step=*.ckpt"):
+        if older != newest:
+            older.unlink(missing_ok=True)
 
 
 def _check_same(checkpoint: Path, module: HeadInTraining) -> None:

@@ -62,10 +62,9 @@ class Laws:
         with torch.autocast(features.device.type, enabled=False):
             logits = head(features[wanted])
         probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
-        shares = soft * probs
-        if top and top_weight:
-            best, rows = probs.topk(min(top, probs.shape[-1]), dim=-1)
-            shares.scatter_add_(-1, rows, top_weight * best)
+        best, rows = probs.topk(min(top, probs.shape[-1]), dim=-1)
+        # In place: this table is the largest thing in memory.
+        shares = probs.mul_(soft).scatter_add_(-1, rows, top_weight * best)
         place = torch.where(wanted, wanted.flatten().cumsum(0).view(wanted.shape) - 1, -1)
         return cls(shares=shares, place=place)
 

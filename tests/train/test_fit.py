@@ -140,6 +140,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(step: int, trained: Path, tmp_pat
     for key, value in theirs["state_dict"].items():
         assert torch.equal(ours["state_dict"][key], value), key
     assert losses(tmp_path) == losses(trained)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
     exported = [folder / "head" / "model.safetensors" for folder in (tmp_path, trained)]
     assert exported[0].read_bytes() == exported[1].read_bytes()
 
