@@ -134,7 +134,7 @@ class Engine:
 
         drafter, tree and accept: in a step; sampling: in each call of the processors.
         """
-        parts, sampling = self.parts, self._sampling(prompt_length=1)
+        parts, sampling = self.parts, self.sampling(prompt_length=1)
         return {
             "drafter": parts.drafter.extra_syncs,
             "tree": parts.tree.extra_syncs,
@@ -149,7 +149,7 @@ class Engine:
         return Decoding(
             self.parts,
             max_new_tokens=max_new_tokens or self.settings.max_new_tokens,
-            sampling=self._sampling,
+            sampling=self.sampling,
             stopping=self._stopping,
             streams=lambda sequence: Streams(seed=self.settings.seed, sequence=sequence),
             observers=observers,
@@ -208,7 +208,8 @@ class Engine:
             finish_reason=decoding.finish_reason,
         )
 
-    def _sampling(self, prompt_length: int) -> Sampling:
+    def sampling(self, prompt_length: int) -> Sampling:
+        """The processors and warpers of this run, for a prompt of this length."""
         tokenizer = self.parts.target.tokenizer
         return build_sampling(
             self.settings.sampling,

@@ -17,7 +17,7 @@ from specframe.generation import Engine
 from specframe.records import Context
 from specframe.target.toy import Toy
 from specframe.task.broken import Careless, NoResidual
-from specframe.task.enumeration import exact_law, max_error, sampling_of, sequence_law
+from specframe.task.enumeration import exact_law, max_error, sequence_law
 from specframe.task.law_checks import sampled_law
 from specframe.tree.base import TreePolicy
 from specframe.tree.chain import Chain
@@ -81,7 +81,7 @@ def error_of(made: Engine, length: int, *, max_branches: int = 1000) -> float:
     law, _ = sequence_law(made, PROMPT, length=length, max_branches=max_branches)
     target = made.parts.target
     assert isinstance(target, Toy)
-    return max_error(law, exact_law(target, sampling_of(made, len(PROMPT)), PROMPT, length=length))
+    return max_error(law, exact_law(target, made.sampling(len(PROMPT)), PROMPT, length=length))
 
 
 def is_cheap(rule: str, tree: str, how: How, law: str) -> bool:

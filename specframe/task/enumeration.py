@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specframe.engine import Decoding
 from specframe.generation import Engine
-from specframe.sampling import Sampling, build_sampling
+from specframe.sampling import Sampling
 from specframe.stopping import Stopping
 from specframe.streams import Stream, Streams
 from specframe.target.toy import Toy
@@ -128,7 +128,7 @@ def sequence_law(
         decoding = Decoding(
             engine.parts,
             max_new_tokens=length,
-            sampling=lambda prompt_length: sampling_of(engine, prompt_length),
+            sampling=engine.sampling,
             stopping=Stopping([]),
             streams=lambda sequence: rng,
         )
@@ -170,16 +170,3 @@ def total_variation(law: Law, other: Law) -> float:
     """Half the summed difference of two laws: 0 for equal ones, 1 for disjoint ones."""
     keys = law.keys() | other.keys()
     return math.fsum(abs(law.get(key, 0.0) - other.get(key, 0.0)) for key in keys) / 2
-
-
-def sampling_of(engine: Engine, prompt_length: int) -> Sampling:
-    """The sampling law of an engine's settings, for a prompt of this length."""
-    tokenizer = engine.parts.target.tokenizer
-    return build_sampling(
-        engine.settings.sampling,
-        prompt_length=prompt_length,
-        eos=engine.eos_ids,
-        encode=None if tokenizer is None else tokenizer.encode_plain,
-        vocabulary=engine.parts.target.vocab_size,
-        device=engine.parts.target.device,
-    )

@@ -13,7 +13,6 @@ from specframe.task.enumeration import (
     Law,
     exact_law,
     max_error,
-    sampling_of,
     sequence_law,
     total_variation,
 )
@@ -88,7 +87,7 @@ def _controls(engine: Engine) -> list[Careless | NoResidual]:
 def _exact(engine: Engine, prompt: Sequence[int], length: int) -> Law:
     toy = engine.parts.target
     assert isinstance(toy, Toy), "laws are checked on target=toy"
-    return exact_law(toy, sampling_of(engine, len(prompt)), prompt, length=length)
+    return exact_law(toy, engine.sampling(len(prompt)), prompt, length=length)
 
 
 def _p_value(engine: Engine, prompt: Sequence[int], exact: Law, draws: int) -> float:

@@ -14,7 +14,6 @@ from specframe.cache.base import CACHES
 from specframe.drafter.base import DRAFTERS
 from specframe.generation import Engine
 from specframe.streams import Streams
-from specframe.task.enumeration import sampling_of
 from specframe.tree.base import TREES
 
 Reference = Callable[[Sequence[int], int], list[int]]  # (prompt, sequence) -> answer
@@ -43,7 +42,7 @@ def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
 @torch.inference_mode()
 def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int) -> Tensor:
     """[V] what the next token maximises: processed scores, at T > 0 log law plus the noise."""
-    sampling = sampling_of(engine, prompt_length)
+    sampling = engine.sampling(prompt_length)
     ids = torch.tensor([list(tokens)], device=engine.parts.target.device)
     logits = full_forward(engine, tokens)[None]
     if sampling.greedy:

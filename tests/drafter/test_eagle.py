@@ -19,7 +19,7 @@ from specframe.drafter.net.drafting import FeatureDrafter
 from specframe.drafter.net.heads import EagleNet
 from specframe.errors import ConfigError
 from specframe.records import Context
-from specframe.task.enumeration import exact_law, max_error, sampling_of, sequence_law
+from specframe.task.enumeration import exact_law, max_error, sequence_law
 from specframe.tree.chain import Chain
 from specframe.tree.static import Static
 from specframe.types import Frontier, How, Proposal
@@ -172,7 +172,7 @@ def test_rejection_follows_the_exact_law(tree: str, how: How) -> None:
     )
     engine = composed.engine()
     found, _ = sequence_law(engine, (0, 1), length=3, max_branches=60_000)
-    exact = exact_law(small, sampling_of(engine, 2), (0, 1), length=3)
+    exact = exact_law(small, engine.sampling(2), (0, 1), length=3)
     assert max_error(found, exact) < 1e-12
 
 

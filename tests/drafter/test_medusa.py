@@ -20,7 +20,7 @@ from specframe.drafter.medusa import Medusa
 from specframe.drafter.net.medusa import MedusaNet
 from specframe.errors import ConfigError
 from specframe.target.hf import HF
-from specframe.task.enumeration import exact_law, max_error, sampling_of, sequence_law
+from specframe.task.enumeration import exact_law, max_error, sequence_law
 from specframe.tree.chain import Chain
 from specframe.tree.static import Static
 from specframe.types import Frontier, How
@@ -183,7 +183,7 @@ def test_text_follows_the_targets_law(rule: str, how: How) -> None:
     )
     engine = composed.engine()
     found, _ = sequence_law(engine, (0, 1), length=3, max_branches=60_000)
-    exact = exact_law(small, sampling_of(engine, 2), (0, 1), length=3)
+    exact = exact_law(small, engine.sampling(2), (0, 1), length=3)
     assert max_error(found, exact) < 1e-12
 
 
