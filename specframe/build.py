@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -18,11 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from specframe import catalogue
 from specframe.axes import AXES, Bound, NewCache, bind_axis, user_errors
-from specframe.binding import Range, bind
+from specframe.binding import bind
 from specframe.cache.base import CacheManager
 from specframe.compatibility import Classes, check, resolve_proposal
 from specframe.compose import compose
-from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
@@ -30,29 +29,16 @@ from specframe.manifest import recorded
 from specframe.parts import Parts
 from specframe.records import InnerLoop
 from specframe.runtime.base import Runtime
-from specframe.sampling import GREEDY_BELOW, SamplingConfig, load_object
+from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
 from specframe.target.base import Target
 from specframe.task.base import Job
+from specframe.top import check_named, device_of, top_keys
 from specframe.types import How
 
 _KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 _loaded: dict[str, Target] = {}
-
-
-def _top(
-    *,
-    prompt: str | None,
-    prompts: str | None,
-    raw: bool,
-    max_new_tokens: Annotated[int, Range(1, 1_000_000)],
-    seed: Annotated[int, Range(0, 2**63 - 1)],
-    device: str,
-    threads: Annotated[int, Range(1, 1024)] | None,
-    require_lossless: bool,
-) -> None:
-    """The schema of the keys that belong to no component."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +141,11 @@ def plan(config: DictConfig) -> Plan:
     """
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     top = {key: value for key, value in plain.items() if not isinstance(value, dict)}
-    top = bind(_top, {key: value for key, value in top.items() if key != "hydra"}, where="")
+    top = bind(top_keys, {key: value for key, value in top.items() if key != "hydra"}, where="")
     bound = {axis: bind_axis(axis, plain[axis]) for axis in AXES}
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
-    _check_files(top, sampling, stop)
+    check_named(top, sampling, stop)
     classes = Classes(
         **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
         words={axis: bound[axis].word for axis in AXES},
@@ -179,25 +165,18 @@ def plan(config: DictConfig) -> Plan:
         bound=bound,
         top=top,
         settings=settings,
-        device=_device(top["device"]),
+        device=device_of(top["device"]),
         how=how,
     )
 
 
-def _check_files(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig) -> None:
-    """What the configuration names must be there. Raises ConfigError."""
-    if top["prompt"] is not None and top["prompts"] is not None:
-        raise ConfigError("prompt and prompts are both given; keep one")
-    if top["prompts"] is not None:
-        read_prompts(Path(top["prompts"]))
-    for path in sampling.processors or []:
-        load_object(path, where="sampling.processors")
-    for path in stop.criteria or []:
-        load_object(path, where="stop.criteria")
-
-
 def load(overrides: Sequence[str] = ()) -> Engine:
-    """The engine of a command line, as in load(["drafter=ngram", "sampling.temperature=0.7"])."""
+    """The engine of a command line, as in load(["drafter=ngram", "sampling.temperature=0.7"]).
+
+    Raises ConfigError or IncompatibleComponents, with the command line's own sentences.
+    """
+    if isinstance(overrides, str):
+        raise ConfigError(f"load takes a list of words, such as load([{overrides!r}])")
     return plan(compose(overrides)).load()
 
 
@@ -215,7 +194,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         engine=made.load(),
         config=made.config,
         output_dir=output_dir,
-        prompt=top["prompt"],
+        prompt=None if top["prompt"] is None else str(top["prompt"]),
         prompts=None if top["prompts"] is None else Path(top["prompts"]),
         rebuild=rebuild,
     )
@@ -242,15 +221,3 @@ def _check_taps(drafter: Drafter, target: Target) -> None:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
         )
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device={name}: no such device; use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name}: this machine has no CUDA device; use device=cpu")
-    return device

@@ -58,6 +58,7 @@ class Decoding:
         self.finish_reason: str | None = None
         self.context = Context.of(prompt, parts.target.device, sequence)
         self.context.cache, self.context.max_slots = parts.cache, max_slots
+        parts.cache.holder = self.context
         self.clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.needs.taps)
         token, code, finite = self._first(out)
@@ -74,6 +75,7 @@ class Decoding:
         """One draft, one verify pass; emits at least one token. Not to be called once finished."""
         parts, clock = self.parts, self.clock
         assert self.finish_reason is None, "the sequence is finished"
+        self._check_holder()
         clock.start()
         draft = self._draft()
         clock.mark("draft")
@@ -99,6 +101,7 @@ class Decoding:
 
         Raises ConfigError if that leaves less than the prompt and one token.
         """
+        self._check_holder()
         total = length + len(tail)
         if length > len(self.context) or not self.context.prompt_length < total <= self._limit:
             raise ConfigError(
@@ -217,6 +220,14 @@ class Decoding:
         codes = self._stopping.codes(self.context, token, self._limit - len(self.context))
         token_id, code, finite = torch.cat([token, codes, _finite(out.logits)]).tolist()
         return token_id, code, finite
+
+    def _check_holder(self) -> None:
+        """One sequence at a time: a later one has taken the cache and the drafter over."""
+        if self.parts.cache.holder is not self.context:
+            raise ConfigError(
+                "this answer was superseded by a later one of the same engine; finish it first, "
+                "or load a second engine"
+            )
 
     def _check_finite(self, finite: int) -> None:
         if not finite:

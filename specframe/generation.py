@@ -17,7 +17,11 @@ from specframe.stopping import StopConfig, build_stopping
 from specframe.streams import Streams
 from specframe.trace import Observer
 
-Prompt = str | Sequence[dict[str, str]] | Sequence[int]
+Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
+_ONE_PROMPT = (
+    "a prompt is one text, one list of token ids or one list of {role, content} messages; decode "
+    "several prompts one after the other"
+)
 Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]
 
 
@@ -92,6 +96,12 @@ class Engine:
         self.parts = parts
         self.settings = settings
         target = parts.target
+        outside = [one for one in self.eos_ids if not 0 <= one < target.vocab_size]
+        if outside:
+            raise ConfigError(
+                f"stop.eos={outside}: no such token id; {target.name} has 0 .. "
+                f"{target.vocab_size - 1}"
+            )
         self._stopping = build_stopping(
             settings.stop,
             eos=target.eos_ids,
@@ -107,15 +117,16 @@ class Engine:
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, a conversation ({role, content} messages) or ids as they are."""
         tokenizer = self.parts.target.tokenizer
+        if isinstance(prompt, torch.Tensor):
+            prompt = prompt.tolist()
         if not isinstance(prompt, str):
+            if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
+                raise ConfigError(_ONE_PROMPT)
             ids = [one for one in prompt if isinstance(one, int)]
             if len(ids) == len(prompt):
                 return ids
             if not all(isinstance(one, Mapping) for one in prompt):
-                raise ConfigError(
-                    "a prompt is one text, one list of token ids or one list of "
-                    "{role, content} messages; decode several prompts one after the other"
-                )
+                raise ConfigError(_ONE_PROMPT)
         if tokenizer is None:
             raise ConfigError(f"target={self.parts.target.name} has no tokenizer; give token ids")
         if isinstance(prompt, str):

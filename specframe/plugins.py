@@ -129,7 +129,8 @@ def _is_plugin(folder: Path) -> bool:
     name = folder.name
     if not folder.is_dir() or not name.isidentifier() or name.startswith("_"):
         return False
-    return any((folder / file).is_file() for file in (f"{name}.py", "__init__.py"))
+    own = ("conf", f"{name}.py", "__init__.py")
+    return any((folder / entry).exists() for entry in own)
 
 
 def _from_folder(folder: Path) -> Plugin:

@@ -31,10 +31,10 @@ class SamplingConfig:
 
     temperature: Annotated[float, Range(0, 100)]
     top_k: Annotated[int, Range(1, None)] | None
-    top_p: Annotated[float, Range(0, 1)] | None
+    top_p: Annotated[float, Range(0, 1, low_open=True)] | None
     min_p: Annotated[float, Range(0, 1)] | None
-    typical_p: Annotated[float, Range(0, 1)] | None
-    repetition_penalty: Annotated[float, Range(0, None)] | None
+    typical_p: Annotated[float, Range(0, 1, low_open=True)] | None
+    repetition_penalty: Annotated[float, Range(0, None, low_open=True)] | None
     no_repeat_ngram_size: Annotated[int, Range(1, None)] | None
     min_new_tokens: Annotated[int, Range(0, None)] | None
     bad_words: list[str] | None

@@ -229,3 +229,26 @@ def test_an_inner_loop_knows_no_end(inner_words: Any) -> None:
         loop.step()
     assert loop.finish_reason == "length"
     assert 12 + 64 < len(loop.context) - 3 < 1000, "room to be ahead of the text, and no more"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["prompt=' '"], "prompt is empty"),
+        (["stop.strings=['']"], "stop.strings"),
+        (["sampling.bad_words=['']"], "sampling.bad_words"),
+        (["sampling.min_new_tokens=9", "max_new_tokens=8"], "sampling.min_new_tokens=9 is above"),
+        (["sampling.repetition_penalty=0"], "sampling.repetition_penalty=0 is out of range"),
+        (["sampling.top_p=0"], "sampling.top_p=0 is out of range"),
+        (["cache=static", "cache.capacity=99999999999"], "cache.capacity=99999999999 is out of"),
+        (["target=toy", "stop.eos=[999999]"], r"stop.eos=\[999999\]: no such token id"),
+    ],
+)
+def test_senseless_values_are_named(words: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        load(["target=toy", *words] if "target=toy" not in words else words)
+
+
+def test_load_wants_a_list() -> None:
+    with pytest.raises(ConfigError, match="list of words"):
+        load("drafter=none")

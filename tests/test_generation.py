@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from specframe.errors import ConfigError
 from specframe.generation import Engine, Event, Generation
@@ -194,3 +195,22 @@ def test_several_prompts_at_once_are_refused(batch: Any) -> None:
     engine = Composition(target=target("llama")).engine()
     with pytest.raises(ConfigError, match="one after the other"):
         engine.encode(batch)
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"abc"])
+def test_what_is_no_prompt_is_refused(prompt: Any) -> None:
+    with pytest.raises(ConfigError, match="a prompt is one text"):
+        Composition(target=target("llama")).engine().encode(prompt)
+
+
+def test_a_tensor_of_ids_is_a_prompt() -> None:
+    assert Composition(target=target("llama")).engine().encode(torch.tensor([3, 1])) == [3, 1]  # type: ignore[arg-type]
+
+
+def test_an_answer_that_another_overtook_says_so() -> None:
+    engine = Composition(target=target("llama")).engine()
+    first = engine.stream([1, 2, 3])
+    next(first)
+    engine.generate([3, 2, 1])
+    with pytest.raises(ConfigError, match="superseded"):
+        list(first)

@@ -74,8 +74,9 @@ ALLOWED: dict[str, str] = {
     "compose": "catalogue diagnose errors keys",
     "compatibility": "errors types *.base",
     "axes": "binding errors records registry *.base",
-    "build": "axes binding catalogue compatibility compose data.prompts errors generation "
-    "manifest parts records sampling stopping types *.base",
+    "top": "binding data.prompts errors sampling stopping",
+    "build": "axes binding catalogue compatibility compose errors generation manifest parts "
+    "records sampling stopping top types *.base",
     "multirun": "errors registry",
     "cli": "build catalogue diagnose errors keys multirun plugins",
 }

@@ -32,6 +32,7 @@ class CacheManager(ABC):
         self.extent = 0
         self.length_tensor = torch.zeros((), dtype=torch.long)
         self.positions = torch.zeros(0, dtype=torch.long)  # [capacity] position held by each slot
+        self.holder: object = None  # the sequence whose keys these are
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
 

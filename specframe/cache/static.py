@@ -22,7 +22,7 @@ class Static(CacheManager):
     def __init__(
         self,
         *,
-        capacity: Annotated[int, Range(2, None)] | None,
+        capacity: Annotated[int, Range(2, 10_000_000)] | None,
         block: Annotated[int, Range(1, 4096)],
     ) -> None:
         super().__init__()
