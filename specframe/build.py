@@ -33,7 +33,7 @@ from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
 from specframe.target.base import Target
 from specframe.task.base import Job
-from specframe.top import check_named, device_of, top_keys
+from specframe.top import TopKeys, check_named, device_of
 from specframe.types import How
 
 _KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
@@ -141,7 +141,7 @@ def plan(config: DictConfig) -> Plan:
     """
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     top = {key: value for key, value in plain.items() if not isinstance(value, dict)}
-    top = bind(top_keys, {key: value for key, value in top.items() if key != "hydra"}, where="")
+    top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
     bound = {axis: bind_axis(axis, plain[axis]) for axis in AXES}
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,18 +15,18 @@ from specframe.sampling import SamplingConfig, load_object
 from specframe.stopping import StopConfig
 
 
-def top_keys(
-    *,
-    prompt: str | int | float | None,
-    prompts: str | None,
-    raw: bool,
-    max_new_tokens: Annotated[int, Range(1, 1_000_000)],
-    seed: Annotated[int, Range(0, 2**63 - 1)],
-    device: str,
-    threads: Annotated[int, Range(1, 1024)] | None,
-    require_lossless: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TopKeys:
     """The schema of the keys that belong to no component."""
+
+    prompt: str | int | float | None
+    prompts: str | None
+    raw: bool
+    max_new_tokens: Annotated[int, Range(1, 1_000_000)]
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    device: str
+    threads: Annotated[int, Range(1, 1024)] | None
+    require_lossless: bool
 
 
 def check_named(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig) -> None:
