@@ -107,6 +107,14 @@ class Recipe(ABC):
     def make(self, target: Target, ids: Tensor | None) -> nn.Module:
         """A fresh head; torch's generator is seeded. ids [Vd]: the draft vocabulary, None: all."""
 
+    @abstractmethod
+    def load(self, path: str) -> nn.Module:
+        """A trained head of this kind: hub name, folder or file. Raises ConfigError."""
+
+    def head_in(self, net: Any) -> nn.Module:
+        """What of a module in training is the head that `load` gives."""
+        return net
+
     def groups(self, net: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
         """Parameter groups of the optimiser."""
         return [{"params": [one for one in net.parameters() if one.requires_grad]}]

@@ -24,6 +24,7 @@ from specframe.train.features import Features, Tapped
 from specframe.train.fit import Machine, fit, load_head
 from specframe.train.module import HeadInTraining
 from specframe.train.schedule import Schedule
+from specframe.train.start import own_ids, take_over
 from specframe.train.text import Coverage, Split, coverage, frequent_tokens
 
 
@@ -32,7 +33,8 @@ class Course:
     """What is trained on what. wide: token ids of more text that counts for the vocabulary;
     chosen: the recipe's keys and values; identity: the target's fingerprint; cache_bytes: of
     hidden states on disk, in `cache_dtype`, in the folder `features`; depth: of the simulated
-    chain; folder: the run's; faster: a context for the target's passes alone (see Tapped)."""
+    chain; folder: the run's; start: a trained head to go on from, None for a fresh one; faster: a
+    context for the target's passes alone (see Tapped)."""
 
     recipe: Recipe
     schedule: Schedule
@@ -48,6 +50,7 @@ class Course:
     seed: int
     folder: Path
     features: Path
+    start: str | None = None
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def run(self) -> None:
@@ -59,10 +62,13 @@ class Course:
 
     def _run(self) -> None:
         config = text_config(self.target)
-        ids, share = self._vocabulary()
+        trained = None if self.start is None else self.recipe.load(self.start)
+        ids, share = self._vocabulary(None if trained is None else own_ids(trained))
         frozen = Frozen.of(self.target, ids, half=self.schedule.precision == "bf16-mixed")
         torch.manual_seed(self.seed)
         head = self.recipe.make(self.target, ids)
+        if self.start is not None and trained is not None:
+            take_over(self.recipe.head_in(head), trained, path=self.start)
         if self.target.dtype == torch.float64:
             head = head.double()
         module = HeadInTraining(
@@ -87,8 +93,11 @@ class Course:
             (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
         write_json(folder / "manifest.json", self._manifest(module, tally, share))
 
-    def _vocabulary(self) -> tuple[Tensor | None, Coverage | None]:
-        """The draft vocabulary, and what it covers of held-out answers."""
+    def _vocabulary(self, ids: Tensor | None) -> tuple[Tensor | None, Coverage | None]:
+        """The draft vocabulary (that of the head to go on from), and what it covers of held-out
+        answers."""
+        if ids is not None:
+            return ids, coverage(self.samples.heldout, ids)
         size = self.recipe.vocabulary
         if size is None or size >= self.target.vocab_size:
             if self.recipe.needs_vocabulary:
@@ -115,6 +124,7 @@ class Course:
             "target": json.dumps(self.identity, sort_keys=True, default=str),
             "seed": self.seed,
             "cache_dtype": str(self.cache_dtype),
+            "start": self.start,
         }
 
     def _data(self, hidden: int) -> Answers:
@@ -166,6 +176,7 @@ class Course:
             "drafter": self.recipe.drafter,
             "target": self.identity,
             "recipe": self.chosen,
+            "start": self.start,
             "seed": self.seed,
             "data": {"sha256": self.samples.digest(), **self.samples.counts()},
             "trained_answer_tokens": module.num_tokens,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specframe.binding import Range
+from specframe.checkpoint.eagle import load_eagle
 from specframe.checkpoint.export import save
 from specframe.drafter.net.heads import EagleNet, EagleOptions
 from specframe.target.base import Target
@@ -66,6 +67,9 @@ class Eagle(Recipe):
         net = EagleNet(EagleOptions(shape=shape, bias=True, vocab_size=target.vocab_size))
         initialise(net)
         return net
+
+    def load(self, path: str) -> EagleNet:
+        return load_eagle(path)
 
     def losses(
         self, net: EagleNet, frozen: Frozen, batch: Batch, progress: float

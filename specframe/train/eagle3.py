@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specframe.binding import Range
+from specframe.checkpoint.eagle import load_eagle3
 from specframe.checkpoint.export import save
 from specframe.drafter.eagle3 import fused_layers
 from specframe.drafter.net.heads import Eagle3Net, Eagle3Options
@@ -90,6 +91,9 @@ class Eagle3(Recipe):
             with torch.no_grad():
                 net.lm_head.weight.copy_(table[ids.to(table.device)])
         return net
+
+    def load(self, path: str) -> Eagle3Net:
+        return load_eagle3(path)
 
     def losses(
         self, net: Eagle3Net, frozen: Frozen, batch: Batch, progress: float

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -74,7 +74,8 @@ class Features:
     """Rows of the taps by sample.
 
     width: values of a row (W). identity: what else the rows depend on (the target's fingerprint).
-    A file that was made for the same beginning of the samples is carried on.
+    A file that was made for the same beginning of the samples is carried on, also one that has more
+    taps than these: of it, ours are read.
     """
 
     def __init__(
@@ -87,7 +88,13 @@ class Features:
         max_bytes: int,
         identity: Any,
     ) -> None:
-        self._tapped, self._width, self._folder = tapped, width, folder
+        each, asked = width // len(tapped.taps), tapped.taps
+        self._folder = folder
+        self._identity = {"of": identity, "dtype": str(tapped.dtype), "each": each}
+        self._tapped = replace(tapped, taps=self._taps_on_disk(asked))
+        self._width = width = each * len(self._tapped.taps)
+        first = [each * self._tapped.taps.index(name) for name in asked]
+        self._columns = torch.cat([torch.arange(each) + start for start in first])
         size = torch.empty(0, dtype=tapped.dtype).element_size()
         self._cached: list[Sample] = []
         self._offset: dict[int, int] = {}
@@ -99,12 +106,6 @@ class Features:
             self._cached.append(sample)
             rows += len(sample)
         self._rows = rows
-        self._identity = {
-            "of": identity,
-            "taps": list(tapped.taps),
-            "dtype": str(tapped.dtype),
-            "width": width,
-        }
         self._data: Tensor | None = None
         self._lock: IO[bytes] | None = None
 
@@ -169,7 +170,11 @@ class Features:
             else:
                 assert self._data is not None
                 found.append(self._data[start : start + len(sample)])
-        return found
+        return found if self._is_whole else [rows[:, self._columns] for rows in found]
+
+    @property
+    def _is_whole(self) -> bool:
+        return len(self._columns) == self._width
 
     def _computed(self, samples: Sequence[Sample]) -> list[Tensor]:
         return [rows for pack in _packs(samples) for rows in self._tapped.rows(pack)]
@@ -179,17 +184,15 @@ class Features:
         path, count = self._folder / _DATA, self._rows * self._width
         size = count * torch.empty(0, dtype=self._tapped.dtype).element_size()
         with path.open("ab") as file:
-            file.truncate(size)
+            if file.tell() < size:  # never shorter: another run may have it mapped
+                file.truncate(size)
         flat = torch.from_file(str(path), shared=True, size=count, dtype=self._tapped.dtype)
         return flat.view(self._rows, self._width)
 
     def _kept(self, digests: Sequence[str]) -> int:
         """How many samples of the file's beginning are ours already."""
-        try:
-            held = json.loads((self._folder / _RECORD).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return 0
-        if held.get("identity") != json.loads(json.dumps(self._identity, default=str)):
+        held = self._held()
+        if held is None or tuple(held["taps"]) != self._tapped.taps:
             return 0
         same = 0
         for ours, theirs in zip(digests, held["samples"], strict=False):
@@ -198,12 +201,28 @@ class Features:
             same += 1
         return same
 
+    def _taps_on_disk(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of a file that has all of ours; else ours."""
+        held = self._held()
+        there = () if held is None else tuple(held["taps"])
+        return there if set(asked) <= set(there) else asked
+
+    def _held(self) -> dict[str, Any] | None:
+        """The record of a file that was made with our target, None if there is none."""
+        try:
+            held = json.loads((self._folder / _RECORD).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        same = held.get("identity") == json.loads(json.dumps(self._identity, default=str))
+        return held if same and "taps" in held else None
+
     def _record(self, digests: Sequence[str]) -> None:
         """Say what the file holds, after it holds it."""
         with (self._folder / _DATA).open("ab") as file:
             os.fsync(file.fileno())
         partial = self._folder / f".{_RECORD}.partial"
-        held = {"identity": self._identity, "samples": list(digests)}
+        taps = list(self._tapped.taps)
+        held = {"identity": self._identity, "taps": taps, "samples": list(digests)}
         partial.write_text(json.dumps(held, default=str), encoding="utf-8")
         os.replace(partial, self._folder / _RECORD)
 

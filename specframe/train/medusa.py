@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specframe.binding import Range
-from specframe.checkpoint.medusa import save_medusa
+from specframe.checkpoint.medusa import load_medusa, save_medusa
 from specframe.drafter.net.medusa import MedusaNet, MedusaOptions
 from specframe.target.base import Target
 from specframe.train import losses
@@ -77,6 +77,9 @@ class Medusa(Recipe):
                 for head in range(self.heads):
                     net.output(head).copy_(kept)
         return net
+
+    def load(self, path: str) -> MedusaNet:
+        return load_medusa(path)
 
     def losses(
         self, net: MedusaNet, frozen: Frozen, batch: Batch, progress: float

@@ -120,6 +120,12 @@ class Medusa2(Recipe):
         made = Adapted(self._heads.make(target, ids), self._peft)
         return made.train()
 
+    def load(self, path: str) -> MedusaNet:
+        return self._heads.load(path)
+
+    def head_in(self, net: Adapted) -> MedusaNet:
+        return net.heads
+
     @contextmanager
     def original(self) -> Iterator[None]:
         if self._peft is None:

@@ -98,6 +98,20 @@ def test_longer_answers_carry_on(tmp_path: Path) -> None:
         torch.testing.assert_close(left, right, rtol=0, atol=1e-9)
 
 
+def test_a_wider_file_serves_fewer_taps(tmp_path: Path) -> None:
+    wide, part = made(tmp_path)
+    wide.fill(lambda done, count: None)
+    expected = [rows[:, 32:] for rows in wide.of(part)]
+    del wide
+    tapped = Tapped(target=small_target(), taps=TAPS[1:], dtype=torch.float64)
+    for limit in (10**8, 100 * 64 * 8):  # also where some are computed anew
+        narrow = Features(tapped, part, width=32, folder=tmp_path, max_bytes=limit, identity="tiny")
+        narrow.fill(lambda done, count: pytest.fail("all was there"))
+        for ours, theirs in zip(narrow.of(part), expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+        del narrow
+
+
 def test_a_cache_in_use_is_not_rewritten(tmp_path: Path) -> None:
     first, _ = made(tmp_path)
     first.fill(lambda done, count: None)
