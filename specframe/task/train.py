@@ -34,18 +34,15 @@ class Train(Task):
 
     The target is frozen and in eval mode; its hidden states are computed once, into the folder
     `features` (null: the run's), which recipes of the same taps can share and longer answers carry
-    on. prompts= (optional) is text that counts for the draft vocabulary. start: a head that is
-    trained further in place of a fresh one, a published one too (or Medusa-1's for train=medusa2).
-    The same command with the same `hydra.run.dir=` goes on after a kill, to the same bits. A
-    held-out share of the prompts tells the acceptance length that a chain of `depth` tokens would
-    reach at temperature 0.
+    on. prompts= (optional) is text that counts for the draft vocabulary. The same command with the
+    same `hydra.run.dir=` goes on after a kill, to the same bits. A held-out share of the prompts
+    tells the acceptance length that a chain of `depth` tokens would reach at temperature 0.
     """
 
     def __init__(
         self,
         *,
         answers: Path,
-        start: str | None,
         heldout: Annotated[float, Range(0.0, 1.0, low_open=True, high_open=True)],
         max_length: Annotated[int, Range(3, None)],
         features: Path | None,
@@ -57,7 +54,7 @@ class Train(Task):
         devices: int | str | list[int],
         strategy: str,
     ) -> None:
-        self.answers, self.start = answers, start
+        self.answers = answers
         self.heldout, self.max_length = heldout, max_length
         self.features, self.cache_gb, self.cache_dtype = features, cache_gb, cache_dtype
         self.check_every, self.patience, self.depth = check_every, patience, depth
@@ -106,7 +103,6 @@ class Train(Task):
             depth=self.depth,
             seed=job.engine.settings.seed,
             folder=job.output_dir,
-            start=self.start,
             features=self.features or job.output_dir / "features",
             faster=lambda: packed(target.model, rows=PACK_ROWS),  # type: ignore[attr-defined]
         )

@@ -33,8 +33,7 @@ class Course:
     """What is trained on what. wide: token ids of more text that counts for the vocabulary;
     chosen: the recipe's keys and values; identity: the target's fingerprint; cache_bytes: of
     hidden states on disk, in `cache_dtype`, in the folder `features`; depth: of the simulated
-    chain; folder: the run's; start: a trained head to go on from, None for a fresh one; faster: a
-    context for the target's passes alone (see Tapped)."""
+    chain; folder: the run's; faster: a context for the target's passes alone (see Tapped)."""
 
     recipe: Recipe
     schedule: Schedule
@@ -50,7 +49,6 @@ class Course:
     seed: int
     folder: Path
     features: Path
-    start: str | None = None
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def run(self) -> None:
@@ -62,13 +60,14 @@ class Course:
 
     def _run(self) -> None:
         config = text_config(self.target)
-        trained = None if self.start is None else self.recipe.load(self.start)
+        start = self.schedule.start
+        trained = None if start is None else self.recipe.load(start)
         ids, share = self._vocabulary(None if trained is None else own_ids(trained))
         frozen = Frozen.of(self.target, ids, half=self.schedule.precision == "bf16-mixed")
         torch.manual_seed(self.seed)
         head = self.recipe.make(self.target, ids)
-        if self.start is not None and trained is not None:
-            take_over(self.recipe.head_in(head), trained, path=self.start)
+        if start is not None and trained is not None:
+            take_over(self.recipe.head_in(head), trained, path=start)
         if self.target.dtype == torch.float64:
             head = head.double()
         module = HeadInTraining(
@@ -124,7 +123,6 @@ class Course:
             "target": json.dumps(self.identity, sort_keys=True, default=str),
             "seed": self.seed,
             "cache_dtype": str(self.cache_dtype),
-            "start": self.start,
         }
 
     def _data(self, hidden: int) -> Answers:
@@ -176,7 +174,6 @@ class Course:
             "drafter": self.recipe.drafter,
             "target": self.identity,
             "recipe": self.chosen,
-            "start": self.start,
             "seed": self.seed,
             "data": {"sha256": self.samples.digest(), **self.samples.counts()},
             "trained_answer_tokens": module.num_tokens,

@@ -1,4 +1,4 @@
-"""How long and how fast a head is trained: the keys that every recipe's YAML has."""
+"""From where, how long and how fast a head is trained: the keys that every recipe's YAML has."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ class Schedule:
     """AdamW with a linear warm-up, then cosine decay to a tenth, or a constant rate.
 
     batch_tokens: sequences of a batch times the longest one's tokens. clip: limit of each
-    gradient's value, null for none. precision: of Lightning's Trainer. dtype: of the exported head.
+    gradient's value, null for none. start: a trained head, a published one too, that is trained
+    further in place of a fresh one; null for none. precision: of Lightning's Trainer.
+    dtype: of the exported head.
     """
 
+    start: str | None
     max_steps: Annotated[int, Range(1, None)]
     batch_tokens: Annotated[int, Range(1, None)]
     lr: Annotated[float, Range(0.0, None, low_open=True)]

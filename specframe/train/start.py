@@ -40,7 +40,7 @@ def take_over(fresh: nn.Module, trained: nn.Module, *, path: str) -> None:
             wrong.append(f"{key} names other tokens")
     if wrong:
         raise ConfigError(
-            f"task.start={path}: this head is not of the recipe's kind: {'; '.join(wrong)}; change "
-            "the recipe's sizes or leave task.start=null"
+            f"train.start={path}: this head is not of the recipe's kind: {'; '.join(wrong)}; "
+            "change the recipe's sizes or leave train.start=null"
         )
     fresh.load_state_dict({**ours, **theirs}, strict=True)

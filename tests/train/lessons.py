@@ -146,6 +146,7 @@ def medusa2(**changes: Any) -> Medusa2:
 def schedule(**changes: Any) -> Schedule:
     """Twenty steps."""
     values: dict[str, Any] = {
+        "start": None,
         "max_steps": 20,
         "batch_tokens": 128,
         "lr": 3e-3,
