@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specframe.train.base import Frozen, Guesses
-from specframe.train.losses import Laws
+from specframe.train.laws import Laws
 from specframe.train.unroll import Window
 
 

@@ -17,7 +17,7 @@ from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
 from specframe.train.batches import Batch
 from specframe.train.chains import Stepped, guessed
-from specframe.train.losses import Laws
+from specframe.train.laws import Laws
 from specframe.train.shape import initialise, shape_for
 from specframe.train.unroll import Window, unroll
 
@@ -30,7 +30,8 @@ class Eagle(Recipe):
     over unrolled steps i, normalised by the sum of decay^i; noise is uniform on the true features.
 
     soft: CE against the target's law. vocabulary: the loss (and validation) read these most
-    frequent tokens alone, for speed and for FR-Spec; null reads all.
+    frequent tokens alone, for speed and for FR-Spec; null reads all. negatives: those of them that
+    the CE norms over beside the likely ones, drawn anew every step; null for all.
     Papers: EAGLE, arXiv 2401.15077; HASS, arXiv 2408.15766 (`unroll` 3, `top` 10).
     """
 
@@ -49,6 +50,7 @@ class Eagle(Recipe):
         prompt_weight: Weight,
         vocabulary: Annotated[int, Range(1, None)] | None,
         min_coverage: Annotated[float, Range(0.0, 1.0)],
+        negatives: Annotated[int, Range(1, None)] | None,
         intermediate: Annotated[int, Range(1, None)] | None,
     ) -> None:
         self.unroll, self.decay = unroll, decay
@@ -56,7 +58,7 @@ class Eagle(Recipe):
         self.top, self.top_weight = top, top_weight
         self.noise, self.prompt_weight = noise, prompt_weight
         self.vocabulary, self.min_coverage = vocabulary, min_coverage
-        self.intermediate = intermediate
+        self.negatives, self.intermediate = negatives, intermediate
 
     def taps(self, target: Target) -> tuple[str, ...]:
         return (FINAL,)
@@ -78,11 +80,11 @@ class Eagle(Recipe):
         window = Window.of(batch)
         laws = Laws.of(
             batch,
+            frozen,
             features,
-            frozen.head,
             soft=self.soft,
-            top=self.top,
-            top_weight=self.top_weight,
+            top=(self.top, self.top_weight),
+            negatives=self.negatives,
         )
         noise = (torch.rand_like(features) - 0.5) * 2 * self.noise
         states = unroll(net, frozen.embed, window, features + noise, steps=self.unroll)
@@ -113,7 +115,7 @@ class Eagle(Recipe):
         """A token that the draft vocabulary lacks cannot be drafted: no law to learn there."""
         weight = at.weight * at.inside
         if frozen.table is not None:
-            return losses.frozen_cross_entropy(states, weight, frozen.table, laws.shares, at.place)
+            return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
         logits = frozen.head(states)
         return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 

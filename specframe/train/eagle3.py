@@ -18,7 +18,7 @@ from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
 from specframe.train.batches import Batch
 from specframe.train.chains import Stepped, guessed
-from specframe.train.losses import Laws
+from specframe.train.laws import Laws
 from specframe.train.shape import initialise, shape_for
 from specframe.train.unroll import Window, unroll
 
@@ -28,9 +28,10 @@ class Eagle3(Recipe):
     """loss = sum_i decay^i CE(target's law over the draft vocabulary, own head) over unrolled steps
     i, normalised by the sum of decay^i; no feature regression.
 
-    vocabulary: the most frequent tokens, those that the head has rows for. layers: blocks whose
-    input is fused, null for 2, L // 2 and L - 3. own_rows: the head starts from the target's rows,
-    else from noise as in the official trainer.
+    vocabulary: the most frequent tokens, those that the head has rows for. negatives: those of them
+    that the CE norms over beside the likely ones, drawn anew every step; null for all. layers:
+    blocks whose input is fused, null for 2, L // 2 and L - 3. own_rows: the head starts from the
+    target's rows, else from noise as in the official trainer.
     Paper: EAGLE-3, arXiv 2503.01840.
     """
 
@@ -47,12 +48,13 @@ class Eagle3(Recipe):
         prompt_weight: Annotated[float, Range(0.0, None)],
         vocabulary: Annotated[int, Range(1, None)],
         min_coverage: Annotated[float, Range(0.0, 1.0)],
+        negatives: Annotated[int, Range(1, None)] | None,
         intermediate: Annotated[int, Range(1, None)] | None,
     ) -> None:
         self.unroll, self.decay, self.layers = unroll, decay, layers
         self.own_rows, self.prompt_weight = own_rows, prompt_weight
         self.vocabulary, self.min_coverage = vocabulary, min_coverage
-        self.intermediate = intermediate
+        self.negatives, self.intermediate = negatives, intermediate
         self._fused: tuple[str, ...] = ()
 
     def taps(self, target: Target) -> tuple[str, ...]:
@@ -99,13 +101,13 @@ class Eagle3(Recipe):
         self, net: Eagle3Net, frozen: Frozen, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         window = Window.of(batch)
-        laws = Laws.of(batch, batch.features[FINAL], frozen.head)
+        laws = Laws.of(batch, frozen, batch.features[FINAL], negatives=self.negatives)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=self.unroll)
         parts: dict[str, Tensor] = {}
         total, scale = batch.features[FINAL].new_zeros(()), 0.0
         for step, made in enumerate(states):
             at = Stepped.of(window, step, laws, frozen)
-            logits = net.logits(made[at.chosen])
+            logits = laws.logits(net.normed(made[at.chosen]), net.lm_head.weight)
             rows = losses.cross_entropy(logits, laws.shares[at.place])
             found = losses.mean(rows, at.weight * at.inside)
             total = total + self.decay**step * found

@@ -17,7 +17,7 @@ from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe, text_config
 from specframe.train.batches import Batch
 from specframe.train.chains import Stepped, guessed
-from specframe.train.losses import Laws
+from specframe.train.laws import Laws
 from specframe.train.unroll import Window
 
 Weight = Annotated[float, Range(0.0, None)]
@@ -30,7 +30,9 @@ class Medusa(Recipe):
 
     heads, layers: how many, and residual blocks in each. own_head: each head has an output matrix,
     which starts as the target's rows; else all use the target's. vocabulary: the tokens that heads
-    may propose. The blocks start as the identity, bias included: a fresh head is the target's own.
+    may propose. negatives: those of them that the CE norms over beside the likely ones, drawn anew
+    every step; null for all. The blocks start as the identity, bias included: a fresh head is the
+    target's own.
     Paper: Medusa, arXiv 2401.10774 (hard 1, soft 0, decay 0.8).
     """
 
@@ -48,11 +50,13 @@ class Medusa(Recipe):
         prompt_weight: Weight,
         vocabulary: Annotated[int, Range(1, None)] | None,
         min_coverage: Annotated[float, Range(0.0, 1.0)],
+        negatives: Annotated[int, Range(1, None)] | None,
     ) -> None:
         self.heads, self.layers, self.own_head = heads, layers, own_head
         self.decay, self.hard, self.soft = decay, hard, soft
         self.prompt_weight = prompt_weight
         self.vocabulary, self.min_coverage = vocabulary, min_coverage
+        self.negatives = negatives
 
     def taps(self, target: Target) -> tuple[str, ...]:
         return (FINAL,)
@@ -91,9 +95,11 @@ class Medusa(Recipe):
     ) -> dict[str, Tensor]:
         """The loss of heads on features [B, L, H]; laws are those of the batch's own."""
         window = Window.of(batch)
-        laws = Laws.of(batch, batch.features[FINAL], frozen.head, soft=self.soft)
+        laws = Laws.of(
+            batch, frozen, batch.features[FINAL], soft=self.soft, negatives=self.negatives
+        )
         if self.hard:
-            laws = laws.sharpened(batch, frozen.row_of, self.hard)
+            laws = laws.sharpened(batch, frozen, self.hard)
         parts: dict[str, Tensor] = {}
         total, scale = features.new_zeros(()), 0.0
         for step, made in enumerate(net(window.rows(features))):
@@ -116,8 +122,8 @@ class Medusa(Recipe):
         """Loss of one head."""
         weight = at.weight * at.inside
         if frozen.table is not None and not self.own_head:
-            return losses.frozen_cross_entropy(states, weight, frozen.table, laws.shares, at.place)
-        logits = self._logits(net, frozen, step, states)
+            return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
+        logits = laws.logits(states, net.output(step)) if self.own_head else frozen.head(states)
         return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 
     def _logits(self, net: MedusaNet, frozen: Frozen, step: int, states: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from specframe.target.base import Target
 from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
 from specframe.train.batches import Batch
-from specframe.train.losses import Laws
+from specframe.train.laws import Laws
 from specframe.train.medusa import Medusa
 from specframe.train.schedule import Schedule
 
@@ -92,6 +92,7 @@ class Medusa2(Recipe):
             prompt_weight=0.0,
             vocabulary=None,
             min_coverage=0.0,
+            negatives=None,
         )
         self._peft: PeftModel | None = None
 
@@ -149,7 +150,7 @@ class Medusa2(Recipe):
         self, net: Adapted, frozen: Frozen, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         states = net(batch.tokens)
-        laws = Laws.of(batch, batch.features[FINAL], frozen.head)
+        laws = Laws.of(batch, frozen, batch.features[FINAL])
         sequence, token = (laws.place >= 0).nonzero(as_tuple=True)
         places = laws.place[sequence, token]
         logits = frozen.head(states[sequence, token])

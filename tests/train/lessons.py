@@ -91,6 +91,7 @@ def eagle(**changes: Any) -> Eagle:
         "prompt_weight": 0.0,
         "vocabulary": None,
         "min_coverage": 0.0,
+        "negatives": None,
         "intermediate": None,
     }
     return Eagle(**{**values, **changes})
@@ -106,6 +107,7 @@ def eagle3(**changes: Any) -> Eagle3:
         "prompt_weight": 0.0,
         "vocabulary": 90,
         "min_coverage": 0.0,
+        "negatives": None,
         "intermediate": None,
     }
     return Eagle3(**{**values, **changes})
@@ -123,6 +125,7 @@ def medusa(**changes: Any) -> Medusa:
         "prompt_weight": 0.0,
         "vocabulary": None,
         "min_coverage": 0.0,
+        "negatives": None,
     }
     return Medusa(**{**values, **changes})
 
