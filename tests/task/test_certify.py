@@ -50,7 +50,8 @@ def run(
             return engine
         return Engine(replace(engine.parts, accept=rule), engine.settings)
 
-    whole = [*QUICK, *words]
+    named = any(word.startswith("drafter=") for word in words)
+    whole = [*QUICK, *([] if named else ["drafter=ngram"]), *words]
     made = plan(compose(whole))
     job = Job(
         engine=changed(made.load()),
