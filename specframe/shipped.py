@@ -33,10 +33,12 @@ def head_for(drafter: str, target: str) -> str:
     for folder in sorted(HEADS.glob(f"*/{drafter}")):
         if target == _PACKAGED + folder.parent.name or _trained_for(folder, Path(target)):
             return f"{SCHEME}{folder.parent.name}/{drafter}"
+    if target.startswith((".", "/")) and not Path(target).exists():
+        raise ConfigError(f"target.path={target}: no such folder")
     raise ConfigError(
         f"drafter.path=null: no head ships for {target} with drafter={drafter}; give "
         "drafter.path=FOLDER or hub name, or train one with task=train, or use drafter=ngram or "
-        "drafter=none, which need none"
+        "drafter=none"
     )
 
 

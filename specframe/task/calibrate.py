@@ -105,9 +105,10 @@ class Calibrate(Task):
                 "depth": max(map(len, paths), default=0),
                 "expected_acceptance_length": expected_length(table, paths),
                 "counted_acceptance_length": counts.counted_length(paths),
-                "paths": [list(path) for path in most_worth_first(table, paths)],
+                "paths": [list(path) for path in paths],
             }
-            for name, paths in chosen.items()
+            for name, found in chosen.items()
+            for paths in [most_worth_first(table, found)]
         }
 
 
