@@ -19,7 +19,7 @@ from specframe.drafter.none import NoDraft
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.target.hf import HF
 from specframe.task.train import read_any, recipe_of
-from specframe.train.origin import command
+from specframe.train.origin import command, portable_tree
 from tests.models import speller
 from tests.train.lessons import small_target, write
 
@@ -165,6 +165,16 @@ def test_a_command_forgets_where_files_are() -> None:
     ]
     assert command(portable) == portable
     assert command(["x", "target.path=package://smollm2"])[3:] == ["target.path=package://smollm2"]
+
+
+def test_a_tree_forgets_where_its_head_and_prompts_were() -> None:
+    tree = {
+        "drafter": {"name": "eagle", "path": "/a/head"},
+        "prompts": "/b/p.jsonl",
+        "paths": [[0]],
+    }
+    assert portable_tree(tree) == {"drafter": "eagle", "prompts": "p.jsonl", "paths": [[0]]}
+    assert portable_tree({**tree, "prompts": None})["prompts"] is None
 
 
 @pytest.mark.parametrize("recipe", CHOICES)
