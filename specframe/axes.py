@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,6 +51,11 @@ class Bound:
     def waits_for_weights(self) -> bool:
         """Whether the constructor is handed something that is loaded first."""
         return any(hint == one for hint in self.hints.values() for one in _LOADED)
+
+    def settled(self, target: str) -> Bound:
+        """A drafter's values as they are for a target of this name. Raises ConfigError."""
+        with user_errors(self.axis):
+            return replace(self, values=self.cls.settle(self.values, target))
 
     def make(self, **supplied: Any) -> Any:
         """Construct it, with those of `supplied` that it takes. Raises ConfigError."""

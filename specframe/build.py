@@ -59,13 +59,14 @@ class Plan:
         # What needs no weights comes first, so that its mistakes are told at once.
         light = {axis: self.bound[axis].make() for axis in ("runtime", "accept", "cache")}
         light["tree"] = self.bound["tree"].make(proposal=self.how)
-        alone = self.bound["drafter"]
+        wanted = self.bound["target"]
+        alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
         drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
         runtime: Runtime = light["runtime"]
         target = self._target("target", self.bound["target"], runtime)
         if drafter is None:
             injected = {"runtime": runtime, "target": target}
-            drafter = self.bound["drafter"].make(**self._for_drafter(injected))
+            drafter = alone.make(**self._for_drafter(injected))
         _check_taps(drafter, target)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
@@ -143,6 +144,9 @@ def plan(config: DictConfig) -> Plan:
     top = {key: value for key, value in plain.items() if not isinstance(value, dict)}
     top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
     bound = {axis: bind_axis(axis, plain[axis]) for axis in AXES}
+    if not bound["task"].cls.drafts:
+        plain["drafter"] = {"name": "none"}
+        bound["drafter"] = bind_axis("drafter", plain["drafter"])
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
     check_named(top, sampling, stop)
@@ -184,6 +188,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
     made = plan(config)
     task = made.bound["task"].make()
+    task.check(made.config)
     top = made.top
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 

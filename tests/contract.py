@@ -251,7 +251,8 @@ class RuntimeContract(_Suite):
     def test_padded_passes_change_no_text(self, name: str) -> None:
         assert name in RUNTIMES.names()
         for tree in TREES.names():
-            words = ["target=toy", f"runtime={name}", f"tree={tree}", "sampling.temperature=0.8"]
+            words = ["target=toy", "drafter=ngram", f"runtime={name}", f"tree={tree}"]
+            words.append("sampling.temperature=0.8")
             bare = load(words).generate(PROMPTS[0], max_new_tokens=NEW_TOKENS)
             padded = load([*words, "runtime.buckets=[3,8,32]"]).generate(
                 PROMPTS[0], max_new_tokens=NEW_TOKENS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,7 +69,10 @@ def command(
     """`main()` on a small conf/, with a job that records its config; seeds from 90 on misbehave."""
     package = tmp_path / "package"
     shutil.copytree(REPOSITORY / "conf" / "hydra", package / "conf" / "hydra")
-    shutil.copy(REPOSITORY / "conf" / "config.yaml", package / "conf")
+    primary = (REPOSITORY / "conf" / "config.yaml").read_text()
+    for axis, option in (("drafter", "ngram"), ("tree", "chain")):
+        primary = re.sub(rf"- {axis}: \w+", f"- {axis}: {option}", primary)
+    (package / "conf" / "config.yaml").write_text(primary)
     for name, text in OPTIONS.items():
         path = package / "conf" / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)

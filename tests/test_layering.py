@@ -29,6 +29,7 @@ ALLOWED: dict[str, str] = {
     "ext": "",
     "console": "",
     "registry": "errors",
+    "shipped": "errors",
     "binding": "errors registry",
     "sampling": "binding errors",
     "laws": "sampling streams types",
@@ -37,7 +38,7 @@ ALLOWED: dict[str, str] = {
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
     "tree.base": "binding records registry types tree.builder",
-    "tree.*": "binding errors trie types tree.base tree.builder",
+    "tree.*": "binding errors shipped trie types tree.base tree.builder",
     "accept.base": "laws registry streams types",
     "accept.*": "binding errors laws streams types accept.base",
     "cache.base": "errors registry",
@@ -49,7 +50,7 @@ ALLOWED: dict[str, str] = {
     "drafter.base": "records registry trie types",
     "drafter.net.*": "errors records types cache.base runtime.base target.base drafter.base "
     "drafter.net.*",
-    "checkpoint.*": "errors checkpoint.* drafter.net.*",
+    "checkpoint.*": "errors shipped checkpoint.* drafter.net.*",
     "drafter.*": "binding errors records sampling trie types cache.base runtime.base target.base "
     "drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",

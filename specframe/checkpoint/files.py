@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
+from specframe.shipped import local_path
 
 # What holds the weights, first found first; a pattern may stand for shards.
 WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")
@@ -35,7 +36,7 @@ def read(path: str, *, where: str = "drafter.path", weights: Sequence[str] = WEI
     A path that exists is never looked up on the hub. Raises ConfigError naming `where`.
     """
     place = f"{where}={path}"
-    local = Path(path).expanduser()
+    local = Path(local_path(path)).expanduser()
     if local.is_file():
         folder, files = local.parent, [local]
     else:
@@ -45,6 +46,14 @@ def read(path: str, *, where: str = "drafter.path", weights: Sequence[str] = WEI
     for file in files:
         tensors |= _tensors(file, place)
     return Files(place=place, config=_config(folder / "config.json", place), tensors=tensors)
+
+
+def check_present(
+    path: str, *, where: str = "drafter.path", weights: Sequence[str] = WEIGHTS
+) -> None:
+    """Raises ConfigError, naming `where`, if nothing is at `path`; a hub's files are fetched."""
+    if not Path(local_path(path)).expanduser().exists():
+        _from_hub(path, f"{where}={path}", weights)
 
 
 def _weights_in(folder: Path, place: str, weights: Sequence[str]) -> list[Path]:

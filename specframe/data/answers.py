@@ -46,14 +46,6 @@ class CompactAnswer:
     finish_reason: str
 
 
-def prompt_sources(path: Path, count: int) -> list[str | None]:
-    """The `source` of each of a prompt file's `count` records; None where it names none."""
-    if path.suffix.lower() not in (".jsonl", ".ndjson", ".json"):
-        return [None] * count
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
-    return [json.loads(line).get("source") for line in lines if line.strip()]
-
-
 def read_answers(path: Path) -> Iterator[Answer]:
     """The answers of a file, in order; a torn last line is left out.
 

@@ -18,20 +18,25 @@ _ID_KEYS = ("id", "question_id", "task_id")  # ours, Spec-Bench's and EAGLE's, H
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRecord:
-    """One prompt: the user's turns (one, or a conversation's), with id and category if given."""
+    """One prompt: the user's turns (one, or a conversation's), and what is given beside them.
+
+    source: the collection it is from. license: of that collection, by its SPDX name.
+    """
 
     turns: tuple[str, ...]
     id: str | int | None = None
     category: str | None = None
+    source: str | None = None
+    license: str | None = None
 
 
 def read_prompts(path: Path | str) -> list[PromptRecord]:
     """The prompts of a file, in order; `builtin` is the built-in set.
 
     A `.jsonl` file has one object a line with `prompt` (text) or `turns` (list of texts), and maybe
-    `id` (or `question_id`, `task_id`) and `category`; other keys are ignored. Any other file is
-    text with one prompt a line. Blank lines are skipped. Raises ConfigError naming the path, and
-    the line where one is wrong.
+    `id` (or `question_id`, `task_id`), `category`, `source` and `license`; other keys are ignored.
+    Any other file is text with one prompt a line. Blank lines are skipped. Raises ConfigError
+    naming the path, and the line where one is wrong.
     """
     file = _BUILTIN_FILE if str(path) == BUILTIN else Path(path)
     structured = file.suffix.lower() in _JSON_LINES
@@ -74,11 +79,11 @@ def _record(line: str, where: str) -> PromptRecord:
         raise ConfigError(f"{where}: not JSON ({error.msg}, column {error.colno})") from None
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: expected an object with `prompt` or `turns`")
-    category = entry.get("category")
+    named = {key: entry.get(key) for key in ("category", "source", "license")}
     return PromptRecord(
         turns=_turns(entry, where),
         id=next((entry[key] for key in _ID_KEYS if entry.get(key) is not None), None),
-        category=None if category is None else str(category),
+        **{key: None if value is None else str(value) for key, value in named.items()},
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,13 @@ class Drafter(ABC):
     has_native: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
     max_positions: int | None = None
+
+    @classmethod
+    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
+        """The values of the YAML with what null and auto stand for, given the target's name.
+
+        Nothing is loaded yet, so what is missing is told at once. Raises ConfigError."""
+        return dict(values)
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         """Start a sequence: the prompt and the first emitted token are in `context` (live: it grows

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
 
 from specframe.cache.base import CacheManager
+from specframe.checkpoint.choice import Choice, settled
 from specframe.checkpoint.eagle import load_eagle
 from specframe.drafter.base import DRAFTERS
 from specframe.drafter.net.drafting import FeatureDrafter
@@ -25,8 +27,9 @@ class Eagle(FeatureDrafter):
 
     f(t): what enters the target's head at token t. The pair stands at position t. A drafted token
     is fed with its parent's own prediction. Embedding and head are the target's, frozen.
-    path: hub name, folder or file of a published head. vocabulary: file of the token ids that the
-    draft may propose (FR-Spec), null for all.
+    path: hub name, folder or file of a head, null for the one that ships for the target.
+    vocabulary: file of the token ids that the draft may propose (FR-Spec), null for all, auto for
+    the file beside the head.
     Lossless under every lossless rule. Needs: features of all committed tokens, own cache.
     Draft forwards per step: one per expanded level. Target forwards per step: 1.
     Papers: EAGLE, arXiv 2401.15077; EAGLE-2, arXiv 2406.16858; FR-Spec, arXiv 2502.14856.
@@ -37,16 +40,21 @@ class Eagle(FeatureDrafter):
     def __init__(
         self,
         *,
-        path: str,
+        path: str | None,
         vocabulary: str | None,
         target: Target,
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        net = load_eagle(path)
-        self._adopt(net, vocabulary, target, new_cache(), runtime)
+        chosen = Choice.of("eagle", path, vocabulary, target.name)
+        net = load_eagle(chosen.path)
+        self._adopt(net, chosen.vocabulary, target, new_cache(), runtime)
         if self._embed == target.embed:
             net.embed_tokens = None  # a copy of the target's
+
+    @classmethod
+    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
+        return settled("eagle", values, target)
 
     @classmethod
     def of(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specframe.cache.base import CacheManager
+from specframe.checkpoint.choice import Choice, settled
 from specframe.checkpoint.eagle import load_eagle3
 from specframe.drafter.base import DRAFTERS
 from specframe.drafter.net.drafting import FeatureDrafter
@@ -27,8 +29,9 @@ class Eagle3(FeatureDrafter):
     g(t) = fc([r2; rm; rh](t)) from the residual streams that enter blocks 2, L // 2 and L - 3,
     un-normed; a drafted token is fed with its parent's a instead. The head covers the most frequent
     tokens, mapped to the target's by d2t.
-    path: hub name, folder or file of a published head. layers: blocks whose input is fused, null
-    for the checkpoint's own. vocabulary: file of the token ids that the draft may propose.
+    path: hub name, folder or file of a head, null for the one that ships for the target. layers:
+    blocks whose input is fused, null for the checkpoint's own. vocabulary: file of the token ids
+    that the draft may propose, null for all it knows, auto for the file beside the head.
     Lossless under every lossless rule. Needs: features of all committed tokens, own cache.
     Draft forwards per step: one per expanded level. Target forwards per step: 1.
     Paper: EAGLE-3, arXiv 2503.01840.
@@ -40,17 +43,22 @@ class Eagle3(FeatureDrafter):
     def __init__(
         self,
         *,
-        path: str,
+        path: str | None,
         layers: list[int] | None,
         vocabulary: str | None,
         target: Target,
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        net = load_eagle3(path)
-        self._adopt(net, (layers, vocabulary), target, new_cache(), runtime)
+        chosen = Choice.of("eagle3", path, vocabulary, target.name)
+        net = load_eagle3(chosen.path)
+        self._adopt(net, (layers, chosen.vocabulary), target, new_cache(), runtime)
         if self._embed == target.embed:
             net.embed_tokens = None  # a copy of the target's
+
+    @classmethod
+    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
+        return settled("eagle3", values, target)
 
     @classmethod
     def of(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specframe.checkpoint.medusa import load_medusa
+from specframe.checkpoint.choice import Choice, settled
+from specframe.checkpoint.medusa import WEIGHTS, load_medusa
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.drafter.net.medusa import MedusaNet
 from specframe.drafter.net.tables import Table, hidden_size, read_ids, target_head
@@ -29,8 +30,9 @@ class Medusa(Drafter):
     The state that predicted the root is that of the last accepted row; head i guesses the token
     i + 1 after the root. A guess depends on its depth alone (marginals), so all nodes of a level
     get the same law, and beyond depth K there is no proposal. U is the head's own, else the
-    target's. path: hub name, folder or file of published heads. vocabulary: file of the token ids
-    that the draft may propose (FR-Spec), null for all.
+    target's. path: hub name, folder or file of heads, null for those that ship for the target.
+    vocabulary: file of the token ids that the draft may propose (FR-Spec), null for all, auto for
+    the file beside the heads.
     Lossless under every lossless rule. Needs: final-normed states of the committed rows.
     Draft forwards per step: one of the heads, all at once. Target forwards per step: 1.
     Papers: Medusa, arXiv 2401.10774; FR-Spec, arXiv 2502.14856.
@@ -40,9 +42,14 @@ class Medusa(Drafter):
     gives_laws: ClassVar[bool] = True
 
     def __init__(
-        self, *, path: str, vocabulary: str | None, target: Target, runtime: Runtime
+        self, *, path: str | None, vocabulary: str | None, target: Target, runtime: Runtime
     ) -> None:
-        self._adopt(load_medusa(path), vocabulary, target, runtime)
+        chosen = Choice.of("medusa", path, vocabulary, target.name)
+        self._adopt(load_medusa(chosen.path), chosen.vocabulary, target, runtime)
+
+    @classmethod
+    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
+        return settled("medusa", values, target, weights=WEIGHTS)
 
     @classmethod
     def of(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from specframe.generation import Engine
 from specframe.registry import Registry
@@ -31,7 +31,13 @@ class Job:
 
 
 class Task(ABC):
-    """Does something with an engine."""
+    """Does something with an engine. drafts: whether that takes a drafter; else none is loaded."""
+
+    drafts: ClassVar[bool] = True
+
+    def check(self, config: dict[str, Any]) -> None:
+        """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource
+        for what this task cannot do with the resolved configuration."""
 
     @abstractmethod
     def run(self, job: Job) -> int:

@@ -18,7 +18,13 @@ from specframe.task.calibration import Calibrator, RankCounts
 from specframe.task.heatmap import cell, heatmap
 from specframe.task.pace import Pace
 from specframe.tree.base import Depth, MaxNodes
-from specframe.tree.planning import RankPath, best_first, expected_length, sequoia
+from specframe.tree.planning import (
+    RankPath,
+    best_first,
+    expected_length,
+    most_worth_first,
+    sequoia,
+)
 
 _TITLE = "right guesses by rank, in % of those judged"
 
@@ -44,12 +50,13 @@ class Calibrate(Task):
         self.depth = depth
         self.top_k = top_k
 
-    def run(self, job: Job) -> int:
-        word = job.config["drafter"]["name"]
-        if word == "none":
+    def check(self, config: dict[str, Any]) -> None:
+        if config["drafter"]["name"] == "none":
             raise IncompatibleComponents(
                 "task=calibrate drafter=none: nothing is guessed; choose a drafter"
             )
+
+    def run(self, job: Job) -> int:
         counts = RankCounts(depth=self.depth, top_k=self.top_k)
         try:
             num_skipped = _count(job, counts)
@@ -98,9 +105,10 @@ class Calibrate(Task):
                 "depth": max(map(len, paths), default=0),
                 "expected_acceptance_length": expected_length(table, paths),
                 "counted_acceptance_length": counts.counted_length(paths),
-                "paths": [list(path) for path in sorted(paths, key=lambda one: (len(one), one))],
+                "paths": [list(path) for path in paths],
             }
-            for name, paths in chosen.items()
+            for name, found in chosen.items()
+            for paths in [most_worth_first(table, found)]
         }
 
 

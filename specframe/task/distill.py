@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from specframe.binding import Range
 from specframe.data.answers import AnswerFile, read_answers, write_compact
@@ -44,6 +44,8 @@ class Distill(Task):
     temperature. Prompts are sorted by length inside windows, in the order of the file.
     """
 
+    drafts: ClassVar[bool] = False
+
     def __init__(
         self,
         *,
@@ -62,6 +64,11 @@ class Distill(Task):
         self.window = window
         self.max_prompt_tokens = max_prompt_tokens
         self.packed = packed
+
+    def check(self, config: dict[str, Any]) -> None:
+        if config["prompts"] is None:
+            raise ConfigError("task=distill needs prompts= (a file, or builtin)")
+        _check_taken(config["sampling"], config["stop"])
 
     def run(self, job: Job) -> int:
         engine = job.engine
@@ -187,21 +194,23 @@ class _Work:
 def _generate_options(engine: Engine) -> dict[str, Any]:
     """Options of `generate` for the run's sampling; {} for greedy. Raises for what it cannot do."""
     settings = engine.settings
-    for group, held, taken in (
-        ("sampling", asdict(settings.sampling), _WARPERS),
-        ("stop", asdict(settings.stop), ("eos",)),
-    ):
+    _check_taken(asdict(settings.sampling), asdict(settings.stop))
+    chosen = {key: getattr(settings.sampling, key) for key in _WARPERS}
+    if chosen["temperature"] < GREEDY_BELOW:
+        return {}
+    given = {key: value for key, value in chosen.items() if value is not None}
+    return {"do_sample": True, "top_k": 0, **given}
+
+
+def _check_taken(sampling: dict[str, Any], stop: dict[str, Any]) -> None:
+    """Raises ConfigError for a setting that batched answers do not follow."""
+    for group, held, taken in (("sampling", sampling, _WARPERS), ("stop", stop, ("eos",))):
         for key, value in held.items():
             if key not in taken and value is not None:
                 raise ConfigError(
                     f"{group}.{key}={value}: task=distill takes {group}.{' and '.join(taken)} "
                     f"alone; leave {group}.{key}=null"
                 )
-    chosen = {key: getattr(settings.sampling, key) for key in _WARPERS}
-    if chosen["temperature"] < GREEDY_BELOW:
-        return {}
-    given = {key: value for key, value in chosen.items() if value is not None}
-    return {"do_sample": True, "top_k": 0, **given}
 
 
 def _say(text: str) -> None:

@@ -15,6 +15,7 @@ from specframe.manifest import write_json
 from specframe.meter import Meter
 from specframe.metrics import Metrics, Summary
 from specframe.task.base import TASKS, Job, Task
+from specframe.task.questions import conversation
 from specframe.task.terminal import Colour, Display, one_line
 
 ERROR = "error"  # finish reason of a prompt that could not be answered
@@ -65,10 +66,10 @@ class Generate(Task):
                 named = record.category or ("" if record.id is None else str(record.id))
                 parts = [f"{number}/{len(records)}", named, left]
                 display.heading("  ".join(part for part in parts if part))
-            history: list[str] = []
+            answers: list[str] = []
             for turn in range(len(record.turns)):
                 entry = _Entry(record=record, turn=turn, number=number)
-                if not self._answer(engine, entry, history, display, results):
+                if not self._answer(engine, entry, answers, display, results):
                     break  # the next turn has nothing to answer
                 if len(records) > 1 or len(record.turns) > 1:
                     display.note(one_line(results.last, results.reasons[-1]))
@@ -77,18 +78,19 @@ class Generate(Task):
         self,
         engine: Engine,
         entry: _Entry,
-        history: list[str],
+        answers: list[str],
         display: Display,
         results: Results,
     ) -> bool:
-        """One answer; False if it could not be started. `history` grows by turn and answer."""
+        """One answer; False if it could not be started. `answers` so far grow by it."""
         if self.stream:
             if entry.turn:
                 display.paragraph()
             display.prompt(entry.text)
         meter = Meter(engine.parts.target.device)
         try:
-            made = self._decode(engine, _prompt(engine, [*history, entry.text]), meter, display)
+            prompt = conversation(engine, entry.record.turns, answers)
+            made = self._decode(engine, prompt, meter, display)
         except ValueError as error:
             if meter.num_steps:
                 raise  # not the prompt's fault
@@ -96,7 +98,7 @@ class Generate(Task):
             results.add_error(entry, str(error))
             return False
         results.add(entry, made, meter.end())
-        history += [entry.text, made.text]
+        answers.append(made.text)
         return True
 
     def _decode(self, engine: Engine, prompt: Prompt, meter: Meter, display: Display) -> Generation:
@@ -197,17 +199,6 @@ def _records(job: Job) -> list[PromptRecord]:
     if job.prompt is not None:
         return [PromptRecord(turns=(job.prompt,))]
     return [first_prompt()] if job.prompts is None else read_prompts(job.prompts)
-
-
-def _prompt(engine: Engine, turns: Sequence[str]) -> Prompt:
-    """What the engine is asked: one text, or a conversation of user and assistant in turns."""
-    if len(turns) == 1:
-        return turns[0]
-    tokenizer = engine.parts.target.tokenizer
-    if engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
-        return "\n\n".join(turns)
-    roles = ("user", "assistant")
-    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
 
 
 def _time_left(summary: Summary, done: int, count: int) -> str:

@@ -1,4 +1,4 @@
-"""What task=distill asks: the turns of a prompt file, each as the model will see it."""
+"""The turns of a prompt file, each as the model will see it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specframe.data.answers import Answer, Key, prompt_sources
+from specframe.data.answers import Answer, Key
 from specframe.data.prompts import PromptRecord, read_prompts
 from specframe.errors import ConfigError
-from specframe.generation import Engine
+from specframe.generation import Engine, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,6 @@ class Subject:
 
     id: str | int
     record: PromptRecord
-    source: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Question:
             id=self.subject.id,
             turn=self.turn,
             category=record.category,
-            source=self.subject.source,
+            source=record.source,
             turns=record.turns[: self.turn + 1],
             prompt_tokens=self.tokens,
             tokens=tokens,
@@ -55,11 +54,10 @@ def read_subjects(path: Path | None) -> list[Subject]:
     if path is None:
         raise ConfigError("task=distill needs prompts= (a file, or builtin)")
     found: dict[str | int, Subject] = {}
-    records = read_prompts(path)
-    for record, source in zip(records, prompt_sources(path, len(records)), strict=True):
+    for record in read_prompts(path):
         digest = hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
         name = digest if record.id is None else record.id
-        subject = Subject(id=name, record=record, source=source)
+        subject = Subject(id=name, record=record)
         if found.setdefault(name, subject).record.turns != record.turns:
             raise ConfigError(f"prompts={path}: the id {name} stands for two prompts; make it one")
     return list(found.values())
@@ -69,15 +67,19 @@ def encode_turns(
     engine: Engine, turns: Sequence[str], before: Sequence[Sequence[int]]
 ) -> list[int]:
     """Ids of the user's turn after `before`, the model's answers so far, up to where it speaks."""
-    texts: list[str] = []
-    for user, tokens in zip(turns, before, strict=False):
-        texts += [user, engine.decode(tokens)]
-    texts.append(turns[len(before)])
+    return engine.encode(conversation(engine, turns, [engine.decode(tokens) for tokens in before]))
+
+
+def conversation(engine: Engine, turns: Sequence[str], answers: Sequence[str]) -> Prompt:
+    """The user's turn after `answers`, as the engine is asked: one text, or messages in turns."""
+    texts = [text for pair in zip(turns, answers, strict=False) for text in pair]
+    texts.append(turns[len(answers)])
     tokenizer = engine.parts.target.tokenizer
-    if engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
-        return engine.encode("\n\n".join(texts))
+    plain = engine.settings.raw or tokenizer is None or tokenizer.chat_template is None
+    if plain or len(texts) == 1:
+        return "\n\n".join(texts)
     roles = ("user", "assistant")
-    return engine.encode([{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)])
+    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
 
 
 def batches_of(

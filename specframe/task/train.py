@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import yaml
 
@@ -19,12 +19,14 @@ from specframe.generation import Engine
 from specframe.manifest import identity
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.batched import packed
-from specframe.task.questions import encode_turns, read_subjects
+from specframe.task.questions import Subject, encode_turns, read_subjects
 
 if TYPE_CHECKING:
     from specframe.train.base import Recipe
     from specframe.train.course import Course
     from specframe.train.schedule import Schedule
+
+_COMPACT = ".npz"  # how a file of compact answers ends
 
 
 @TASKS.register("train")
@@ -38,6 +40,8 @@ class Train(Task):
     same `hydra.run.dir=` goes on after a kill, to the same bits. A held-out share of the prompts
     tells the acceptance length that a chain of `depth` tokens would reach at temperature 0.
     """
+
+    drafts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -60,11 +64,15 @@ class Train(Task):
         self.check_every, self.patience, self.depth = check_every, patience, depth
         self.devices, self.strategy = devices, strategy
 
-    def run(self, job: Job) -> int:
+    def check(self, config: dict[str, Any]) -> None:
         if importlib.util.find_spec("lightning") is None:
             raise MissingResource(
                 "task=train needs the extra `train`: pip install 'specframe[train]'"
             )
+        recipe_of(config)
+        _check_answers(self.answers, config["prompts"])
+
+    def run(self, job: Job) -> int:
         self._refuse_sweep(job.output_dir)
         recipe, schedule = recipe_of(job.config)
         answers = read_any(self.answers, job.engine, job.prompts)
@@ -80,6 +88,7 @@ class Train(Task):
         from specframe.train.course import Course
         from specframe.train.features import PACK_ROWS
         from specframe.train.fit import Machine
+        from specframe.train.origin import sources
         from specframe.train.text import split
 
         target = job.engine.parts.target
@@ -91,6 +100,7 @@ class Train(Task):
             identity=identity(target, target.name),
             samples=split(answers, heldout=self.heldout, max_length=self.max_length),
             wide=_wider_text(job.engine, job.prompts),
+            sources=sources(answers, read_prompts(job.prompts) if job.prompts else ()),
             machine=Machine(
                 accelerator="gpu" if target.device.type == "cuda" else "cpu",
                 devices=self.devices,
@@ -139,29 +149,39 @@ def recipe_of(config: dict[str, Any]) -> tuple[Recipe, Schedule]:
 
 def read_any(path: Path, engine: Engine, prompts: Path | None) -> list[Answer]:
     """Answers of a JSONL file, or of a compact one whose prompts are in `prompts`."""
-    if not path.is_file():
-        raise ConfigError(f"task.answers={path}: no such file; task=distill writes one")
-    found = read_answers(path) if path.suffix != ".npz" else _expanded(path, engine, prompts)
+    _check_answers(path, prompts)
+    compact = path.suffix == _COMPACT
+    found = _expanded(path, engine, read_subjects(prompts)) if compact else read_answers(path)
     # An end that was found again in a file of two runs must not count twice.
     return list({answer.key: answer for answer in found}.values())
 
 
-def _expanded(path: Path, engine: Engine, prompts: Path | None) -> Iterator[Answer]:
-    if prompts is None:
+def _check_answers(path: Path, prompts: Path | str | None) -> None:
+    """Raises ConfigError unless there are answers to read."""
+    if not path.is_file():
+        raise ConfigError(f"task.answers={path}: no such file; task=distill writes one")
+    if path.suffix == _COMPACT and prompts is None:
         raise ConfigError(f"task.answers={path}: compact answers need their prompts=")
-    subjects = {subject.id: subject for subject in read_subjects(prompts)}
+    if path.suffix == _COMPACT:
+        next(read_compact(path), None)
+    elif next(read_answers(path), None) is None:
+        raise ConfigError(f"task.answers={path}: it holds no answer; task=distill writes them")
+
+
+def _expanded(path: Path, engine: Engine, prompts: Sequence[Subject]) -> Iterator[Answer]:
+    subjects = {subject.id: subject for subject in prompts}
     before: dict[Key, list[int]] = {}
     for one in read_compact(path):
         subject = subjects.get(one.id)
         if subject is None:
-            raise ConfigError(f"prompts={prompts}: it has no prompt {one.id!r}, which {path} has")
+            raise ConfigError(f"prompts: the file has no prompt {one.id!r}, which {path} has")
         before[one.id, one.turn] = one.tokens
         turns = subject.record.turns[: one.turn + 1]
         yield Answer(
             id=one.id,
             turn=one.turn,
             category=subject.record.category,
-            source=subject.source,
+            source=subject.record.source,
             turns=turns,
             prompt_tokens=encode_turns(
                 engine, turns, [before[one.id, turn] for turn in range(one.turn)]

@@ -23,6 +23,7 @@ from specframe.train.data import Answers
 from specframe.train.features import Features, Tapped
 from specframe.train.fit import Machine, fit, load_head
 from specframe.train.module import HeadInTraining
+from specframe.train.origin import publishable
 from specframe.train.schedule import Schedule
 from specframe.train.start import own_ids, take_over
 from specframe.train.text import Coverage, Split, coverage, frequent_tokens
@@ -33,7 +34,8 @@ class Course:
     """What is trained on what. wide: token ids of more text that counts for the vocabulary;
     chosen: the recipe's keys and values; identity: the target's fingerprint; cache_bytes: of
     hidden states on disk, in `cache_dtype`, in the folder `features`; depth: of the simulated
-    chain; folder: the run's; faster: a context for the target's passes alone (see Tapped)."""
+    chain; folder: the run's; sources: of the prompts, for the manifest (see `origin`); faster: a
+    context for the target's passes alone (see Tapped)."""
 
     recipe: Recipe
     schedule: Schedule
@@ -49,6 +51,7 @@ class Course:
     seed: int
     folder: Path
     features: Path
+    sources: Sequence[dict[str, Any]] = ()
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def run(self) -> None:
@@ -170,7 +173,7 @@ class Course:
         self, module: HeadInTraining, tally: Tally, share: Coverage | None
     ) -> dict[str, Any]:
         cuda = self.target.device.type == "cuda"
-        return {
+        held = {
             "drafter": self.recipe.drafter,
             "target": self.identity,
             "recipe": self.chosen,
@@ -186,6 +189,7 @@ class Course:
             "curve": module.curve,
             "command": sys.argv,
         }
+        return publishable(held, found=self.sources)
 
 
 def _say(text: str) -> None:

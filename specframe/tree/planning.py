@@ -28,6 +28,11 @@ def expected_length(table: RankTable, paths: Sequence[RankPath]) -> float:
     return 1 + sum(worth(table, path) for path in paths)
 
 
+def most_worth_first(table: RankTable, paths: Sequence[RankPath]) -> list[RankPath]:
+    """The order in which a tree is cut from its end: by worth, ties by (length, ranks)."""
+    return sorted(paths, key=lambda path: (-worth(table, path), len(path), path))
+
+
 def best_first(table: RankTable, *, max_paths: int, closed: bool) -> list[RankPath]:
     """Up to `max_paths` paths, each time the one of most worth that can be added; ties by (length,
     ranks), worthless ones left out.

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specframe.shipped import local_path
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy, widest
 from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget, Frontier
@@ -20,8 +21,9 @@ RankPath = tuple[int, ...]
 class Static(TreePolicy):
     """Each path lists ranks from the root: [0, 2] is the third child of the first child.
 
-    paths: a list of rank paths, or a JSON file that holds one. They are ordered by (length, ranks)
-    and cut to `depth` and `max_nodes`. When children are drawn, rank is the order of the draw.
+    paths: a list of rank paths, or a JSON file that holds one. Those longer than `depth` are left
+    out, then those at the end of the list that `max_nodes` has no row for; what is kept keeps its
+    parents. When children are drawn, rank is the order of the draw.
     Decides before any draw. Papers: Medusa, arXiv 2401.10774; EAGLE, arXiv 2401.15077.
     """
 
@@ -34,12 +36,14 @@ class Static(TreePolicy):
         paths: list[list[int]] | str,
     ) -> None:
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
-        self.paths = validate(read_paths(paths), closed=proposal not in ("auto", "place"))
+        listed, closed = read_paths(paths), proposal not in ("auto", "place")
+        self.paths = validate(listed, closed=closed)
+        self._by_worth = elders_first(listed, closed=closed)
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         deepest = min(self.depth, budget.depth)
         room = min(self.max_nodes, budget.rows) - 1
-        paths = [path for path in self.paths if len(path) <= deepest][: max(room, 0)]
+        paths = [path for path in self._by_worth if len(path) <= deepest][: max(room, 0)]
         places: dict[RankPath, int] = {(): 0}
         frontier, kept = builder.root, []
         for depth in range(1, deepest + 1):
@@ -80,7 +84,7 @@ def read_paths(paths: list[list[int]] | str) -> list[RankPath]:
 
 
 def _from_file(name: str) -> list[list[int]]:
-    file = Path(name).expanduser()
+    file = Path(local_path(name)).expanduser()
     if not file.is_file():
         raise ValueError(f"tree.paths={name}: no such file")
     try:
@@ -91,6 +95,22 @@ def _from_file(name: str) -> list[list[int]]:
     if not isinstance(found, list):
         raise ValueError(f"tree.paths={name}: expected a list of rank paths, or one under `paths`")
     return found
+
+
+def elders_first(paths: Sequence[RankPath], *, closed: bool) -> list[RankPath]:
+    """The paths in their order, each behind its parent (and its elder sibling, where `closed`)."""
+    ordered: dict[RankPath, None] = {}
+
+    def add(path: RankPath) -> None:
+        if len(path) > 1:
+            add(path[:-1])
+        if closed and path[-1] > 0:
+            add((*path[:-1], path[-1] - 1))
+        ordered.setdefault(path)
+
+    for path in paths:
+        add(path)
+    return list(ordered)
 
 
 def validate(paths: Sequence[RankPath], *, closed: bool) -> list[RankPath]:

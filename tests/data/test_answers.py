@@ -10,7 +10,6 @@ import pytest
 from specframe.data.answers import (
     Answer,
     AnswerFile,
-    prompt_sources,
     read_answers,
     read_compact,
     write_compact,
@@ -92,10 +91,3 @@ def test_compact_form_keeps_to_its_limit(tmp_path: Path) -> None:
     path.write_bytes(b"no archive")
     with pytest.raises(ConfigError, match="not a file of compact answers"):
         list(read_compact(path))
-
-
-def test_sources_stand_beside_their_prompts(tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": "a", "source": "s"}\n\n{"prompt": "b"}\n', encoding="utf-8")
-    assert prompt_sources(path, 2) == ["s", None]
-    assert prompt_sources(Path("builtin"), 2) == [None, None]

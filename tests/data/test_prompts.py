@@ -76,3 +76,10 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=reason) as caught:
             read_prompts(path)
         assert f"prompts={path}" in str(caught.value)
+
+
+def test_source_and_license_stand_beside_their_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    line = '{"prompt": "a", "source": "s", "license": "MIT"}\n\n{"prompt": "b"}\n'
+    path.write_text(line, encoding="utf-8")
+    assert [(one.source, one.license) for one in read_prompts(path)] == [("s", "MIT"), (None, None)]

@@ -27,7 +27,8 @@ VOCAB = 6
 
 
 def engine_of(*words: str) -> Engine:
-    return specframe.load(["target=toy", "drafter=lm", "seed=3", *words])
+    tree = [] if any(word.startswith("tree=") for word in words) else ["tree=chain"]
+    return specframe.load(["target=toy", "drafter=lm", *tree, "seed=3", *words])
 
 
 def job(folder: Path, engine: Engine, *, prompt: str | None = None, name: str = "lm") -> Job:
@@ -224,7 +225,7 @@ def test_an_interrupted_run_keeps_what_was_counted(
 def test_what_cannot_be_done_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = Calibrate(max_nodes=8, depth=2, top_k=3)
     with pytest.raises(IncompatibleComponents, match="choose a drafter"):
-        task.run(job(tmp_path, specframe.load(["target=toy", "drafter=none"]), name="none"))
+        task.check({"drafter": {"name": "none"}})
     with pytest.raises(ConfigError, match="raise max_new_tokens"):
         task.run(job(tmp_path, engine_of("max_new_tokens=1"), prompt="abc"))
     (tmp_path / "prompts.txt").write_text("XYZ\nabc\n", encoding="utf-8")

@@ -50,7 +50,10 @@ def run(
             return engine
         return Engine(replace(engine.parts, accept=rule), engine.settings)
 
-    whole = [*QUICK, *words]
+    chosen = {word.partition("=")[0] for word in words}
+    usual = {"drafter": "ngram", "tree": "chain"}
+    more = [f"{axis}={word}" for axis, word in usual.items() if axis not in chosen]
+    whole = [*QUICK, *more, *words]
     made = plan(compose(whole))
     job = Job(
         engine=changed(made.load()),

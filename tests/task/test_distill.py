@@ -250,7 +250,7 @@ def test_a_prompt_without_an_id_goes_by_its_text(tmp_path: Path) -> None:
 
 def test_toy_and_settings_of_a_whole_prefix_are_refused(tmp_path: Path) -> None:
     with pytest.raises(IncompatibleComponents, match=r"task=distill needs .* use target=hf"):
-        distill(tmp_path, specframe.load(["target=toy"]), records())
+        distill(tmp_path, specframe.load(["target=toy", "drafter=none"]), records())
     made = engine()
     penalised = sampling_config(temperature=0.0, repetition_penalty=1.2)
     settings = Settings(
@@ -292,7 +292,7 @@ def test_packed_layers_compute_the_same_and_are_put_back() -> None:
 
 
 def test_batches_keep_to_both_limits() -> None:
-    subject = Subject(id="a", record=None, source=None)  # type: ignore[arg-type]
+    subject = Subject(id="a", record=None)  # type: ignore[arg-type]
     lengths = [5, 90, 7, 40, 41, 5, 6, 300]
     asked = [Question(subject=subject, turn=0, tokens=[1] * length) for length in lengths]
     batches = list(batches_of(asked, room=10, max_rows=3, max_tokens=120))

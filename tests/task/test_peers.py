@@ -32,7 +32,7 @@ def job(folder: Path, *overrides: str) -> Job:
     )
 
 
-@pytest.mark.parametrize("drafter", ["ngram", "lm", "none"])
+@pytest.mark.parametrize("drafter", ["ngram", "lm", "none", "hello"])
 def test_report(drafter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "Tell me a long story about a long river.\n"
     (tmp_path / "prompts.txt").write_text(text, encoding="utf-8")
@@ -41,7 +41,7 @@ def test_report(drafter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     report = json.loads((tmp_path / "peers.json").read_text(encoding="utf-8"))
     names = [line["name"] for line in report["lines"]]
     assert names[:2] == ["drafter=none", "generate()"]
-    assert len(names) == (2 if drafter == "none" else 4)
+    assert len(names) == {"none": 2, "hello": 3}.get(drafter, 4)
     for line in report["lines"]:
         assert line["same_text"] == 1
         assert line["num_tokens"] == 6
@@ -52,7 +52,9 @@ def test_report(drafter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_toy_has_no_peer(tmp_path: Path) -> None:
     with pytest.raises(IncompatibleComponents, match="target=hf"):
-        Peers(rounds=1, per_category=1, lookup_tokens=4).run(job(tmp_path, "target=toy"))
+        Peers(rounds=1, per_category=1, lookup_tokens=4).run(
+            job(tmp_path, "target=toy", "drafter=ngram")
+        )
 
 
 def test_the_model_is_put_back() -> None:

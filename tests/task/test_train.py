@@ -15,8 +15,11 @@ import specframe
 from specframe import build
 from specframe.compose import compose
 from specframe.data.answers import read_answers, write_compact
+from specframe.drafter.none import NoDraft
 from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.target.hf import HF
 from specframe.task.train import read_any, recipe_of
+from specframe.train.origin import command, portable_tree
 from tests.models import speller
 from tests.train.lessons import small_target, write
 
@@ -67,6 +70,8 @@ def test_from_answers_to_a_head_that_decodes(recipe: str, folder: Path, tmp_path
     drafter = held["drafter"]
     extra = ["drafter=none"], [f"drafter={drafter}", f"drafter.path={head}", "tree=dynamic"]
     target = ["target=hf", f"target.path={folder / 'model'}", "device=cpu"]
+    # The draft vocabulary that the head was trained on comes with it.
+    assert specframe.load([*target, *extra[1]]).parts.drafter._ids is not None  # type: ignore[attr-defined]
     texts = [
         specframe.load([*target, *one]).generate([5, 17, 42], max_new_tokens=8).tokens
         for one in extra
@@ -76,6 +81,100 @@ def test_from_answers_to_a_head_that_decodes(recipe: str, folder: Path, tmp_path
         narrow = [f"drafter.vocabulary={head / 'vocabulary.json'}"]
         again = specframe.load([*target, *extra[1], *narrow])
         assert again.generate([5, 17, 42], max_new_tokens=8).tokens == texts[0]
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is loaded is a failure."""
+
+    def refuse(self: HF, **values: Any) -> None:
+        raise AssertionError("weights were loaded before the mistake was told")
+
+    monkeypatch.setattr(HF, "__init__", refuse)
+
+
+@pytest.mark.usefixtures("no_weights")
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["task.answers=nowhere.jsonl"], r"task\.answers=nowhere\.jsonl: no such file"),
+        (["train.vocabluary=1"], "Did you mean 'vocabulary'"),
+        (["train.lr=0"], r"train\.lr=0 is out of range"),
+        (["train.unroll=many"], r"train\.unroll=many: expected integer"),
+    ],
+)
+def test_mistakes_are_told_before_the_target_loads(
+    more: list[str], message: str, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run([*words(folder, "eagle", "target.path=some/other"), *more], tmp_path)
+
+
+@pytest.mark.usefixtures("no_weights")
+@pytest.mark.parametrize("content", ["", "{}\n"])
+def test_answers_that_are_none_are_told_before_the_target_loads(
+    content: str, folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "answers.jsonl"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{file}.*(holds no answer|not an answer)"):
+        run([*words(folder, "eagle"), f"task.answers={file}"], tmp_path / "run")
+
+
+def test_the_default_drafter_is_left_out(folder: Path) -> None:
+    """A task that drafts nothing needs no head, whatever the command says of the drafter."""
+    for drafter in ([], ["drafter=eagle3", "drafter.path=/no/head"]):
+        given = [one for one in words(folder, "eagle") if not one.startswith("drafter")]
+        made = build.plan(compose([*given, *drafter]))
+        assert made.config["drafter"] == {"name": "none"}
+        assert isinstance(made.load().parts.drafter, NoDraft)
+
+
+def test_a_manifest_can_be_published(folder: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": "x", "source": "trivia", "license": "CC-BY-SA-4.0"}, {"prompt": "y"}]
+    prompts.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    answers = tmp_path / "answers.jsonl"
+    held = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    told = [one | {"source": "trivia" if n % 3 else None} for n, one in enumerate(held)]
+    answers.write_text("".join(json.dumps(one) + "\n" for one in told), encoding="utf-8")
+    given = words(folder, "eagle", f"task.answers={answers}", f"prompts={prompts}")
+    given = [one for one in given if not one.endswith(str(folder / "answers.jsonl"))]
+    manifest = json.loads((run(given, tmp_path / "run") / "manifest.json").read_text())
+    assert manifest["licence"] == "Apache-2.0"
+    assert manifest["target"]["name"] == "model" and "path" not in manifest["target"]
+    assert str(tmp_path) not in json.dumps(manifest) and str(folder) not in json.dumps(manifest)
+    named = {one["source"]: (one["license"], one["answers"]) for one in manifest["data"]["sources"]}
+    count = len(range(0, len(held), 3))
+    assert named == {
+        "trivia": ("CC-BY-SA-4.0", len(held) - count),
+        "unknown": ("unknown", count),
+    }
+
+
+def test_a_command_forgets_where_files_are() -> None:
+    told = [
+        "/a/b/__main__.py",
+        "task.answers=/tmp/w/a.jsonl",
+        "x=[~/p/q,/r/s]",
+        "prompts=rel/p.txt",
+    ]
+    portable = command(told)
+    assert portable == [
+        *("python", "-m", "specframe", "task.answers=a.jsonl", "x=[q,s]", "prompts=rel/p.txt")
+    ]
+    assert command(portable) == portable
+    assert command(["x", "target.path=package://smollm2"])[3:] == ["target.path=package://smollm2"]
+
+
+def test_a_tree_forgets_where_its_head_and_prompts_were() -> None:
+    tree = {
+        "drafter": {"name": "eagle", "path": "/a/head"},
+        "prompts": "/b/p.jsonl",
+        "paths": [[0]],
+    }
+    assert portable_tree(tree) == {"drafter": "eagle", "prompts": "p.jsonl", "paths": [[0]]}
+    assert portable_tree({**tree, "prompts": None})["prompts"] is None
 
 
 @pytest.mark.parametrize("recipe", CHOICES)

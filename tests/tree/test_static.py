@@ -113,6 +113,25 @@ def test_depth_and_rows_cut_the_longest_and_last() -> None:
     assert len(grown(static(GOOD, rows=3))) == 2
 
 
+def test_rows_cut_the_end_of_the_list_and_keep_parents() -> None:
+    """A calibrated file lists the paths of most worth first: a deep one may outlive a shallow."""
+    listed = [[0], [0, 0], [0, 0, 0], [1], [1, 1], [2]]
+    whole = [(0,), (0, 0), (0, 0, 0), (1,), (1, 1), (2,)]
+
+    def kept(given: list[list[int]], rows: int, **more: Any) -> set[tuple[int, ...]]:
+        depths = sorted(map(len, grown(static(given, rows=rows, **more))))
+        first = [path for path in whole if list(path) in given][: rows - 1]
+        assert depths == sorted(map(len, first))
+        return set(first)
+
+    for rows in range(2, 8):
+        assert len(kept(listed, rows)) == min(rows - 1, 6)
+    # A child that is listed before its parent brings it along, a draw its elder sibling.
+    assert len(grown(static([[1, 0], [0], [1]], rows=2))) == 1
+    assert sorted(map(len, grown(static([[1, 0], [0], [1]], rows=3)))) == [1, 2]
+    assert len(grown(static([[2], [0], [1]], rows=3, proposal="wor"))) == 2
+
+
 class Narrow:
     """Two candidates at most, of which the second is missing under odd tokens."""
 
