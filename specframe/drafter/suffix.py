@@ -60,8 +60,9 @@ class Suffix(CountedRetrieval):
         self._ended: Context | None = None  # whose output is not yet among the earlier ones
 
     def begin(self, context: Context, out: TargetOutput) -> None:
-        if self.keep_outputs and self._ended is not None:
-            self._keep(self._ended.tokens[self._ended.prompt_length :])
+        output = [] if self._ended is None else self._ended.tokens[self._ended.prompt_length :]
+        if self.keep_outputs and output:
+            self._keep(output)
         self._ended = context
         self.warm = bool(self._outputs)
         super().begin(context, out)
