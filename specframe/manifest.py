@@ -22,6 +22,7 @@ import specframe
 from specframe.generation import Engine
 from specframe.target.base import Target
 from specframe.target.package import local_folder
+from specframe.target.tokenizer import identity_of
 
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf", "numpy"),
@@ -102,7 +103,7 @@ def identity(target: Target, path: str) -> dict[str, Any]:
         "num_layers": target.num_layers,
         "vocab_size": target.vocab_size,
         "weights": None if folder is None else weights_identity(folder),
-        "tokenizer": tokenizer_identity(target, folder),
+        "tokenizer": identity_of(target.tokenizer, folder),
         "chat_template": getattr(target.tokenizer, "chat_template", None),
     }
 
@@ -131,17 +132,6 @@ def fingerprint(file: Path) -> str:
             opened.seek(size * block // _NUM_BLOCKS)
             digest.update(opened.read(_BLOCK))
     return digest.hexdigest()
-
-
-def tokenizer_identity(target: Target, folder: Path | None) -> dict[str, str] | None:
-    """sha256 of tokenizer.json where the folder has one, else of the sorted vocabulary."""
-    if target.tokenizer is None:
-        return None
-    file = None if folder is None else folder / "tokenizer.json"
-    if file is not None and file.is_file():
-        return {"of": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    words = sorted(target.tokenizer.vocabulary().items())
-    return {"of": "vocabulary", "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
 
 
 def git_state(root: Path) -> dict[str, Any] | None:

@@ -136,13 +136,18 @@ class Summary:
         self.total = Metrics()
         self.num_prompts = 0  # answered
         self.num_errors = 0
+        self.warm = Metrics()  # of the answers whose drafter knew something of earlier ones
+        self.num_warm = 0
         self._device = device
         self._lengths: list[float] = []
 
-    def add(self, answer: Metrics) -> None:
-        """Count an answer."""
+    def add(self, answer: Metrics, *, warm: bool = False) -> None:
+        """Count an answer; warm: its drafter knew something of earlier ones."""
         self.total.add(answer)
         self.num_prompts += 1
+        if warm:
+            self.warm.add(answer)
+            self.num_warm += 1
         if answer.acceptance_length is not None:
             self._lengths.append(answer.acceptance_length)
 
@@ -159,7 +164,24 @@ class Summary:
             "num_errors": self.num_errors,
             **self.total.as_dict(),
             "acceptance_length_mean_over_prompts": mean,
+            **self._by_warmth(),
             "peak_memory_bytes": peak_memory_bytes(self._device),
+        }
+
+    @property
+    def cold_acceptance_length(self) -> float | None:
+        """Of the answers that are not warm."""
+        tokens = self.total.num_step_tokens - self.warm.num_step_tokens
+        return _ratio(tokens, self.total.num_steps - self.warm.num_steps)
+
+    def _by_warmth(self) -> dict[str, Any]:
+        """Cold and warm apart, where some answers were warm."""
+        if not self.num_warm:
+            return {}
+        return {
+            "num_warm_prompts": self.num_warm,
+            "acceptance_length_cold": self.cold_acceptance_length,
+            "acceptance_length_warm": self.warm.acceptance_length,
         }
 
 

@@ -174,6 +174,17 @@ def test_summary_adds_everything() -> None:
     assert peak_memory_bytes(CPU) == found["peak_memory_bytes"]
 
 
+def test_warm_answers_are_reported_apart() -> None:
+    summary = Summary(CPU)
+    summary.add(measure(step(TREE, []), step(TREE, [])))
+    assert "acceptance_length_cold" not in summary.as_dict()
+    summary.add(measure(step(TREE, [2, 4])), warm=True)
+    found = summary.as_dict()
+    assert (found["num_prompts"], found["num_warm_prompts"]) == (2, 1)
+    assert (found["acceptance_length_cold"], found["acceptance_length_warm"]) == (1.0, 3.0)
+    assert found["acceptance_length"] == pytest.approx(5 / 3), "all of them together"
+
+
 def test_a_meter_keeps_no_tensor_of_a_record_and_none_at_all_after_the_end() -> None:
     record = step(CHAIN, [1])
     meter = Meter(CPU)

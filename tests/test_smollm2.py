@@ -12,6 +12,8 @@ import torch
 from specframe.data.prompts import BUILTIN, read_prompts
 from specframe.drafter.base import Drafter
 from specframe.drafter.none import NoDraft
+from specframe.drafter.rest import Rest
+from specframe.drafter.suffix import Suffix
 from specframe.target.hf import HF
 from specframe.tree.base import TreePolicy
 from specframe.tree.chain import Chain
@@ -128,6 +130,31 @@ def test_two_prompts_of_sixteen_tokens(
             cache=CACHE_MAKERS[cache](),
         )
         assert decode(composed, prompt, 16).tokens == own.greedy(prompt, 16)
+
+
+@pytest.mark.parametrize("word", ["suffix", "rest"])
+def test_what_is_looked_up_changes_no_text(smollm2: HF, own: Own, word: str) -> None:
+    if word == "rest":
+        sizes = {"max_match": 16, "min_match": 1, "length": 10, "max_nodes": 16}
+        made: Drafter = Rest(corpus="builtin", **sizes, target=smollm2)
+    else:
+        made = Suffix(
+            max_match=64,
+            alpha=4.0,
+            max_tokens=16,
+            min_probability=0.1,
+            corpus="builtin",
+            keep_outputs=2,
+            target=smollm2,
+        )
+    accepted = 0
+    for text in PROMPTS:
+        prompt = tuple(smollm2.tokenizer.encode(text))
+        composed = Composition(target=smollm2, drafter=made, tree=tree_of("native"))
+        outcome = decode(composed, prompt, 16)
+        assert outcome.tokens == own.greedy(prompt, 16)
+        accepted += outcome.num_accepted
+    assert accepted > 0
 
 
 @pytest.mark.slow

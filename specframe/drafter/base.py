@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from specframe.growth import Growth
 from specframe.records import Context, StepRecord
 from specframe.registry import Registry
 from specframe.trie import Trie, TrieTables
@@ -23,6 +24,7 @@ class Drafter(ABC):
     draws_itself: its proposals come with `law` and `drawn`, whatever tree.proposal says.
     has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
     max_positions: longest context it can draft for, None for no limit.
+    warm: since `begin`, it knows something of earlier sequences (only on request; reported apart).
     """
 
     needs: Needs = Needs()
@@ -31,6 +33,7 @@ class Drafter(ABC):
     has_native: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
     max_positions: int | None = None
+    warm: bool = False
 
     @classmethod
     def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
@@ -133,6 +136,31 @@ class Retrieval(Drafter):
         nodes, handles = self._level
         parent = (frontier.parents[:, None] == nodes).int().argmax(1)
         return tables.descend(handles[parent], frontier.tokens)
+
+
+class CountedRetrieval(Retrieval):
+    """Base of those whose continuations are a tree of counts, grown best first.
+
+    `tree=native` gets a branch per node in the order of growth, so that a small budget keeps the
+    likeliest nodes; the scores of other trees are the logarithms of the nodes' shares.
+    """
+
+    @abstractmethod
+    def grown(self) -> Growth:
+        """The tree that follows the root of `self.context`."""
+
+    def continuations(self) -> Sequence[Continuation]:
+        """One a node, with the share of its probability that no child has; the empty one has what
+        is left at the root."""
+        grown = self.grown()
+        taken = sum(node.probability for node in grown.nodes if node.parent < 0)
+        paths = zip(grown.branches(), grown.nodes, strict=True)
+        ends = [Continuation(path, max(node.rest, 0.0)) for path, node in paths]
+        return [*ends, Continuation([], max(1.0 - taken, 0.0))]
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        branches = [path for path in self.grown().branches() if len(path) <= budget.depth]
+        return branches[: budget.rows - 1]
 
 
 DRAFTERS: Registry[Drafter] = Registry("drafter", "specframe.drafter")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+from specframe.target.base import Tokenizer
 
 
 class HFTokenizer:
@@ -56,6 +61,17 @@ class HFTokenizer:
 
     def vocabulary(self) -> dict[str, int]:
         return self.tokenizer.get_vocab()
+
+
+def identity_of(tokenizer: Tokenizer | None, folder: Path | None) -> dict[str, str] | None:
+    """sha256 of tokenizer.json where the folder has one, else of the sorted vocabulary."""
+    if tokenizer is None:
+        return None
+    file = None if folder is None else folder / "tokenizer.json"
+    if file is not None and file.is_file():
+        return {"of": file.name, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    words = sorted(tokenizer.vocabulary().items())
+    return {"of": "vocabulary", "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
 
 
 class _Redecoding:

@@ -97,7 +97,7 @@ class Generate(Task):
             _complain(f"prompt {entry.number}: {error}")
             results.add_error(entry, str(error))
             return False
-        results.add(entry, made, meter.end())
+        results.add(entry, made, meter.end(), warm=engine.parts.drafter.warm)
         answers.append(made.text)
         return True
 
@@ -161,10 +161,10 @@ class Results:
         self._file.close()
         self._write_metrics()
 
-    def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
+    def add(self, entry: _Entry, made: Generation, metrics: Metrics, *, warm: bool = False) -> None:
         """Keep a finished answer."""
         assert metrics.num_tokens == len(made.tokens)
-        self.summary.add(metrics)
+        self.summary.add(metrics, warm=warm)
         self.reasons.append(made.finish_reason)
         self.last = metrics
         self._write_line(
@@ -175,6 +175,7 @@ class Results:
                 "finish_reason": made.finish_reason,
                 "num_prompt_tokens": len(made.prompt_tokens),
                 **entry.as_dict(),
+                **({"warm": True} if warm else {}),
                 "metrics": metrics.as_dict(),
             }
         )

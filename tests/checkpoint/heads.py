@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -121,13 +122,21 @@ def perfect_eagle3(target: HF, *, draft_vocab: int = VOCAB) -> Eagle3Net:
 
 
 def words_for(drafter: str, family: str, folder: Path) -> tuple[str, ...]:
-    """Words that give `drafter` a random head, saved in `folder`, for a tiny target or the toy.
+    """Words that give `drafter` a random head, saved in `folder`, for a tiny target or the toy, or
+    a datastore of a few random answers.
 
     Empty for drafters that need none; the toy has no residual stream, so eagle3 has no head there.
     """
     if drafter == "eagle3":
         save(eagle3_net(), folder)
         return (f"drafter.path={folder}", f"drafter.layers={LAYERS}".replace(" ", ""))
+    if drafter == "rest":
+        path = folder / "answers.jsonl"
+        dice = random.Random(0)
+        path.write_text(
+            "".join(f'{{"tokens": {dice.choices(range(6), k=30)}}}\n' for _ in range(9))
+        )
+        return (f"drafter.corpus={path}",)
     if drafter == "medusa":
         return medusa_heads.words_for(family, folder)
     if drafter != "eagle":

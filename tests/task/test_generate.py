@@ -33,6 +33,7 @@ TOY = ("target=toy", "drafter=lm", "max_new_tokens=12")
 def run(
     folder: Path,
     *,
+    base: Sequence[str] = TOY,
     overrides: Sequence[str] = (),
     prompt: str | None = None,
     prompts: str | None = None,
@@ -44,7 +45,7 @@ def run(
         path = folder / "prompts.jsonl"
         path.write_text(prompts, encoding="utf-8")
     task = Generate(**({"stream": True, "colour": "auto", "show_rejected": "auto"} | options))
-    engine = specframe.load([*TOY, *overrides])
+    engine = specframe.load([*base, *overrides])
     job = Job(
         engine=engine,
         config={},
@@ -68,6 +69,23 @@ def metrics(folder: Path) -> dict[str, Any]:
 
 def state(folder: Path) -> str:
     return json.loads((folder / "run" / "manifest.json").read_text(encoding="utf-8"))["state"]
+
+
+def test_warm_answers_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = '{"turns": ["abc"]}\n' * 2
+    words = ["target=toy", "drafter=suffix", "tree=native", "max_new_tokens=60"]
+    run(tmp_path, prompts=prompts, base=words, overrides=["drafter.keep_outputs=4"])
+    cold, warm = lines(tmp_path)
+    assert ("warm" in cold, warm["warm"]) == (False, True)
+    assert cold["tokens"] == warm["tokens"]
+    found = metrics(tmp_path)
+    assert found["acceptance_length_warm"] == warm["metrics"]["acceptance_length"]
+    assert found["acceptance_length_warm"] > found["acceptance_length_cold"]
+    assert "cold / warm" in capsys.readouterr().out
+    run(tmp_path, prompts=prompts, base=words)
+    first, second = lines(tmp_path)
+    assert first["metrics"]["num_steps"] == second["metrics"]["num_steps"]
+    assert "warm" not in first | second
 
 
 def test_one_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
