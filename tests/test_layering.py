@@ -53,6 +53,7 @@ ALLOWED: dict[str, str] = {
     "drafter.*": "binding errors records sampling trie types cache.base runtime.base target.base "
     "drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",
+    "intervals": "",
     "meter": "metrics records trace",
     "data.*": "errors data.*",
     "manifest": "errors generation target.base target.package ",
@@ -64,8 +65,8 @@ ALLOWED: dict[str, str] = {
     "target.base task.base task.batched task.questions train.* types",
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "
     "generation manifest records registry target.base task.batched task.questions train.* types",
-    "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation laws manifest "
-    "meter metrics parts records registry runtime.* sampling stopping streams target.* task.* "
+    "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
+    "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* task.* "
     "trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",

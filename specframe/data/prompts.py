@@ -18,11 +18,17 @@ _ID_KEYS = ("id", "question_id", "task_id")  # ours, Spec-Bench's and EAGLE's, H
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRecord:
-    """One prompt: the user's turns (one, or a conversation's), with id and category if given."""
+    """One prompt: the user's turns (one, or a conversation's), with id and category if given.
+
+    reference: the right answer to the first turn, in the suite's own words. checks: a program that
+    raises unless the function that the answer completes is right (HumanEval).
+    """
 
     turns: tuple[str, ...]
     id: str | int | None = None
     category: str | None = None
+    reference: str | None = None
+    checks: str | None = None
 
 
 def read_prompts(path: Path | str) -> list[PromptRecord]:
