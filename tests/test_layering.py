@@ -55,6 +55,7 @@ ALLOWED: dict[str, str] = {
     "metrics": "trace",
     "intervals": "",
     "meter": "metrics records trace",
+    "data.base": "registry",
     "data.*": "errors data.*",
     "manifest": "errors generation target.base target.package ",
     "parts": "errors types *.base",
@@ -66,8 +67,8 @@ ALLOWED: dict[str, str] = {
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "
     "generation manifest records registry target.base task.batched task.questions train.* types",
     "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
-    "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* task.* "
-    "trace tree.* types",
+    "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* "
+    "task.* trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "keys": "binding catalogue errors plugins registry",
@@ -76,7 +77,7 @@ ALLOWED: dict[str, str] = {
     "compatibility": "errors types *.base",
     "axes": "binding errors records registry *.base",
     "top": "binding data.prompts errors sampling stopping",
-    "build": "axes binding catalogue compatibility compose errors generation manifest parts "
+    "build": "axes binding catalogue compatibility compose data.* errors generation manifest parts "
     "records sampling stopping top types *.base",
     "multirun": "errors registry",
     "cli": "build catalogue diagnose errors keys multirun plugins",

@@ -13,6 +13,7 @@ from specframe.intervals import Bootstrap
 from specframe.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.contest import Contest, Rules
+from specframe.task.expectation import Expectation
 from specframe.task.humaneval import code_is_right
 from specframe.task.pace import Pace
 from specframe.task.rows import ROWS, RowFile, hash_of, read_reference, settings_of
@@ -64,6 +65,8 @@ class Benchmark(Task):
 
     def run(self, job: Job) -> int:
         records = self._records(job)
+        if job.config.get("expects") is not None:
+            Expectation.of(job.config["expects"])  # a mistake is told before the work
         settings = settings_of(job.engine, job.config, records)
         reference = self.reference and read_reference(Path(self.reference), settings)
         contest = Contest(

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from specframe.generation import Engine
+from specframe.manifest import describe
 from specframe.sampling import GREEDY_BELOW
+from specframe.task.expectation import Expectation, sentence
 from specframe.task.rows import Row
 
 _COVERED = 0.02  # share of the wall time by which the phases may miss it
@@ -21,6 +23,7 @@ class Verdict:
 
     sentences: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    expects: dict[str, Any] | None = None  # `Expectation.judge`
 
     @property
     def exit_code(self) -> int:
@@ -29,7 +32,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
-        return {"notes": self.sentences, "failures": self.failures}
+        return {"notes": self.sentences, "failures": self.failures, "expects": self.expects}
 
 
 def verdict(
@@ -42,6 +45,8 @@ def verdict(
     if found["overall"] is not None:
         _judge_texts(rows, engine, said)
         _judge_split(found["overall"], said)
+        if config.get("expects") is not None:
+            _judge_paper(found["overall"], engine, config, said)
     return said
 
 
@@ -76,3 +81,11 @@ def _judge_split(overall: dict[str, Any], said: Verdict) -> None:
             said.failures.append(
                 f"the phases of {name} cover {100 * split['covered']:.1f} % of their wall time"
             )
+
+
+def _judge_paper(
+    overall: dict[str, Any], engine: Engine, config: dict[str, Any], said: Verdict
+) -> None:
+    expected = Expectation.of(config["expects"])
+    said.expects = expected.judge(overall["method"]["acceptance_length"], describe(engine, config))
+    said.sentences.append(sentence(said.expects))
