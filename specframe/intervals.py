@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ class Bootstrap:
         Bias-corrected and accelerated (Efron 1987); plain percentiles where that is undefined, as
         when all prompts are alike.
         """
-        from scipy.stats import bootstrap
+        from scipy.stats import DegenerateDataWarning, bootstrap
 
         held = [np.asarray(column, dtype=float) for column in columns]
         if held[0].size < 2 or not np.isfinite(value(statistic, columns) or np.nan):
@@ -36,7 +37,8 @@ class Bootstrap:
             point = float(statistic(*held))
             return point, point
         for method in ("BCa", "percentile"):
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", DegenerateDataWarning)
                 found = bootstrap(
                     held,
                     lambda *arrays, axis=-1: statistic(*arrays),

@@ -153,8 +153,8 @@ class Side:
         decoding.begin(prompt, sequence=sequence)
         while decoding.finish_reason is None:
             decoding.step()
-        metrics = meter.end()
         wall = time.perf_counter() - start
+        metrics = meter.end()
         phases = {"prefill": 1e3 * metrics.prefill_s, **metrics.phase_ms}
         return Split(phases=phases, wall_ms=1e3 * wall)
 
