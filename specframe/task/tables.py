@@ -17,6 +17,7 @@ from specframe.task.verdict import Verdict
 
 _PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
 Numbers = dict[str, Any]
+Column = tuple[str, Callable[[Numbers], str]]
 
 
 def show(found: Numbers, said: Verdict, *, folder: Path) -> None:
@@ -26,7 +27,8 @@ def show(found: Numbers, said: Verdict, *, folder: Path) -> None:
         console = Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
     overall = found["overall"]
     if overall is not None:
-        console.print(_main(found))
+        console.print(_acceptance(found))
+        console.print(_speed(found))
         if overall[METHOD]["acceptance_by_depth"]:
             console.print(_by_depth(overall[METHOD]))
         console.print(_times(overall))
@@ -55,9 +57,8 @@ def write_csv(path: Path, found: Numbers) -> None:
     os.replace(partial, path)
 
 
-def _main(found: Numbers) -> Table:
-    overall = found["overall"]
-    columns: list[tuple[str, Callable[[Numbers], str]]] = [
+def _acceptance(found: Numbers) -> Table:
+    columns: list[Column] = [
         ("prompts", lambda one: str(one["num_prompts"])),
         ("acceptance_length", lambda one: _ranged(one, "acceptance_length", one[METHOD])),
         (
@@ -65,23 +66,32 @@ def _main(found: Numbers) -> Table:
             lambda one: _number(one[METHOD]["acceptance_length_mean_over_prompts"]),
         ),
         ("accepted", lambda one: str(one[METHOD]["num_accepted"])),
-        ("rate", lambda one: _number(one[METHOD]["acceptance_rate"])),
-        ("tokens/s", lambda one: _number(one[METHOD]["tokens_per_s"], 1)),
     ]
-    if BASELINE in overall:
+    if found["overall"][METHOD]["acceptance_rate"] is not None:
+        columns.append(("rate", lambda one: _number(one[METHOD]["acceptance_rate"])))
+    if "num_compared" in found["overall"]:
+        columns.append(("same text", lambda one: f"{one['num_same_text']}/{one['num_compared']}"))
+    return _by_category(found, columns)
+
+
+def _speed(found: Numbers) -> Table:
+    columns: list[Column] = [("tokens/s", lambda one: _number(one[METHOD]["tokens_per_s"], 1))]
+    if BASELINE in found["overall"]:
         columns += [
             ("none", lambda one: _number(one[BASELINE]["tokens_per_s"], 1)),
             ("speedup", lambda one: _ranged(one, "speedup", one)),
             ("end to end", lambda one: _number(one["speedup_end_to_end"])),
             ("efficiency", lambda one: _number(one["efficiency"])),
         ]
-    if "num_compared" in overall:
-        columns.append(("same text", lambda one: f"{one['num_same_text']}/{one['num_compared']}"))
+    return _by_category(found, columns)
+
+
+def _by_category(found: Numbers, columns: list[Column]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("category", no_wrap=True)
     for heading, _ in columns:
-        table.add_column(heading, justify="right")
-    for name, numbers in (*found["categories"].items(), (OVERALL, overall)):
+        table.add_column(heading, justify="right", overflow="fold")
+    for name, numbers in (*found["categories"].items(), (OVERALL, found["overall"])):
         table.add_row(name, *(cell(numbers) for _, cell in columns))
     return table
 
@@ -100,8 +110,8 @@ def _by_depth(method: Numbers) -> Table:
 def _times(overall: Numbers) -> Table:
     """Seconds and latencies of each side."""
     table = Table(box=None, padding=(0, 2, 0, 0), title="times", title_justify="left")
-    headings = ("", "prefill s", "decode s", "first token ms", "between tokens ms p50", "p95")
-    for heading in (*headings, "between steps ms p50", "p95"):
+    headings = ("", "prefill s", "decode s", "first token ms", "per token ms p50", "p95")
+    for heading in (*headings, "per step ms p50", "p95"):
         table.add_column(heading, justify="left" if not heading else "right")
     keys = [f"between_{one}_p{percent}_ms" for one in ("tokens", "steps") for percent in (50, 95)]
     for name in (BASELINE, METHOD):
