@@ -13,6 +13,7 @@ import torch
 from specframe.accept.base import RULES
 from specframe.binding import bind
 from specframe.cache.base import CACHES, CacheManager
+from specframe.data.base import SUITES
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.records import InnerLoop
@@ -30,7 +31,9 @@ AXES: dict[str, Registry[Any]] = {
     "cache": CACHES,
     "runtime": RUNTIMES,
     "task": TASKS,
+    "data": SUITES,
 }
+OPTIONAL = ("data",)  # axes that a run may leave out
 NewCache = Callable[[], CacheManager]
 # Types of constructor parameters that are supplied here, never by the user's YAML.
 _SUPPLIED = (torch.device, Runtime, Target, InnerLoop, NewCache)

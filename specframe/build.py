@@ -17,11 +17,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from specframe import catalogue
-from specframe.axes import AXES, Bound, NewCache, bind_axis, user_errors
+from specframe.axes import AXES, OPTIONAL, Bound, NewCache, bind_axis, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
 from specframe.compatibility import Classes, check, resolve_proposal
 from specframe.compose import compose
+from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
@@ -71,6 +72,14 @@ class Plan:
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
             return Engine(parts, self.settings)
+
+    def prompts(self) -> Path | None:
+        """The prompt file of `data=` (fetched if need be) or `prompts=`."""
+        if "data" in self.bound:
+            file: Path = self.bound["data"].make().file()
+            read_prompts(file)
+            return file
+        return None if self.top["prompts"] is None else Path(self.top["prompts"])
 
     def _for_drafter(self, injected: dict[str, Any]) -> dict[str, Any]:
         """What a drafter's constructor asks for by type, beyond its YAML."""
@@ -141,18 +150,20 @@ def plan(config: DictConfig) -> Plan:
     Raises ConfigError (keys, types, ranges, missing files) or IncompatibleComponents.
     """
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    top = {key: value for key, value in plain.items() if not isinstance(value, dict)}
+    groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
+    top = {key: value for key, value in plain.items() if key not in groups}
     top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
-    bound = {axis: bind_axis(axis, plain[axis]) for axis in AXES}
+    chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
+    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen}
     if not bound["task"].cls.drafts:
         plain["drafter"] = {"name": "none"}
         bound["drafter"] = bind_axis("drafter", plain["drafter"])
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
-    check_named(top, sampling, stop)
+    check_named(top, sampling, stop, data="data" in bound)
     classes = Classes(
         **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
-        words={axis: bound[axis].word for axis in AXES},
+        words={axis: one.word for axis, one in bound.items()},
     )
     greedy = sampling.temperature < GREEDY_BELOW
     how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
@@ -189,7 +200,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     made = plan(config)
     task = made.bound["task"].make()
     task.check(made.config)
-    top = made.top
+    prompts = made.prompts()
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
     def rebuild(more: Sequence[str]) -> Engine:
@@ -199,8 +210,8 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         engine=made.load(),
         config=made.config,
         output_dir=output_dir,
-        prompt=None if top["prompt"] is None else str(top["prompt"]),
-        prompts=None if top["prompts"] is None else Path(top["prompts"]),
+        prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
+        prompts=prompts,
         rebuild=rebuild,
     )
     with recorded(output_dir, engine=job.engine, config=made.config):

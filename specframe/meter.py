@@ -25,10 +25,11 @@ class Meter:
 
     Nothing is read from the device in the loop: a step leaves a copy of its draft's shape (three
     integers a row) and its clock's stamps, and `end` reads them all at once and lets them go.
+    synchronise: as the clock of the loop it watches.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._clock = Clock(device)
+    def __init__(self, device: torch.device, *, synchronise: bool = False) -> None:
+        self._clock = Clock(device, synchronise=synchronise)
         self._metrics = Metrics()
         self._marks: list[list[tuple[str, object]]] = []
         self._shapes: list[Tensor] = []

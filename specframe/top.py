@@ -27,12 +27,17 @@ class TopKeys:
     device: str
     threads: Annotated[int, Range(1, 1024)] | None
     require_lossless: bool
+    expects: dict[str, Any] | None
 
 
-def check_named(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig) -> None:
+def check_named(
+    top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, data: bool
+) -> None:
     """What the configuration names must be there and make sense. Raises ConfigError."""
     if top["prompt"] is not None and top["prompts"] is not None:
         raise ConfigError("prompt and prompts are both given; keep one")
+    if data and (top["prompt"] is not None or top["prompts"] is not None):
+        raise ConfigError("data and prompt= or prompts= are both given; keep one")
     if top["prompt"] is not None and not str(top["prompt"]).strip():
         raise ConfigError("prompt is empty; give a text, or leave the key out")
     if top["prompts"] is not None:

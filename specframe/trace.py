@@ -25,10 +25,14 @@ class Clock:
     """Stamps the end of each phase of a step: host time on a CPU, events on a CUDA device.
 
     Events are read only by `durations_ms`, long after, so that timing never waits for the device.
+    synchronise: every stamp waits for the device and is host time, so that phases follow each other
+    without overlap and add up; slower, for looking at a run only.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
+    def __init__(self, device: torch.device, *, synchronise: bool = False) -> None:
+        cuda = device.type == "cuda"
+        self._cuda = cuda and not synchronise
+        self._wait = device if cuda and synchronise else None
         self.marks: list[tuple[str, object]] = []
 
     def start(self) -> None:
@@ -47,6 +51,8 @@ class Clock:
         return spent
 
     def _stamp(self) -> object:
+        if self._wait is not None:
+            torch.cuda.synchronize(self._wait)
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)

@@ -22,7 +22,13 @@ from specframe.plugins import bootstrap
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = (dict, list, str, int, float, bool, type(None))
-GIVEN = {"path": "a/folder", "answers": "answers.jsonl"}  # what a user must fill in
+# What a user must fill in.
+GIVEN = {
+    "path": "a/folder",
+    "answers": "answers.jsonl",
+    "repository": "a/suite",
+    "file": "q.jsonl",
+}
 
 
 def folders() -> list[Path]:

@@ -56,9 +56,11 @@ ALLOWED: dict[str, str] = {
     "drafter.*": "automaton binding data.datastore errors growth records sampling trie types "
     "cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",
+    "intervals": "",
     "meter": "metrics records trace",
     "data.corpus": "errors target.base target.package target.tokenizer",
     "data.datastore": "data.corpus target.base target.package",
+    "data.base": "registry",
     "data.*": "errors data.*",
     "manifest": "errors generation target.base target.package target.tokenizer",
     "parts": "errors types *.base",
@@ -69,9 +71,9 @@ ALLOWED: dict[str, str] = {
     "target.base task.base task.batched task.questions train.* types",
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "
     "generation manifest records registry target.base task.batched task.questions train.* types",
-    "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation laws manifest "
-    "meter metrics parts records registry runtime.* sampling stopping streams target.* task.* "
-    "trace tree.* types",
+    "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
+    "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* "
+    "task.* trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "keys": "binding catalogue errors plugins registry",
@@ -80,7 +82,7 @@ ALLOWED: dict[str, str] = {
     "compatibility": "errors types *.base",
     "axes": "binding errors records registry *.base",
     "top": "binding data.prompts errors sampling stopping",
-    "build": "axes binding catalogue compatibility compose errors generation manifest parts "
+    "build": "axes binding catalogue compatibility compose data.* errors generation manifest parts "
     "records sampling stopping top types *.base",
     "multirun": "errors registry",
     "cli": "build catalogue diagnose errors keys multirun plugins",

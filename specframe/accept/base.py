@@ -17,13 +17,15 @@ from specframe.types import Draft, How, Verdict
 class AcceptRule(ABC):
     """Decides which drafted tokens are kept.
 
-    lossless: emitted text follows the target's law exactly.
+    lossless: emitted text follows the target's law exactly. same_text: more than that, it is the
+    autoregressive text of the same seed token for token, at any temperature.
     any_draft: stays right when drawn nodes are pruned or re-ranked by value.
     reads: kinds of draws it can judge; needs_laws: placed children alone are no use to it.
     preferred: how `tree.proposal=auto` makes children for it at temperature > 0.
     """
 
     lossless: ClassVar[bool]
+    same_text: ClassVar[bool] = False
     any_draft: ClassVar[bool] = False
     reads: ClassVar[frozenset[How]] = frozenset({"place"})
     needs_laws: ClassVar[bool] = False

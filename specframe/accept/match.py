@@ -22,6 +22,7 @@ class Match(AcceptRule):
     """
 
     lossless: ClassVar[bool] = True
+    same_text: ClassVar[bool] = True
     any_draft: ClassVar[bool] = True
     reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
 

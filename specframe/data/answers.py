@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from specframe.data.lines import LineFile
 from specframe.errors import ConfigError
 
 Key = tuple[str | int, int]  # id of the prompt, turn
@@ -58,77 +58,24 @@ def read_answers(path: Path) -> Iterator[Answer]:
             yield _answer(line, f"{path}:{number}")
 
 
-class AnswerFile:
-    """Appends answers to a file; what was added is on the disk when `add` returns.
-
-    settings: what the answers depend on; they are kept beside the file as `*.settings.json`, and a
-    file that was made with others is refused. A torn last line of a killed run is cut off. One
-    process at a time. tokens_of: the answers that are there, by key.
-    """
+class AnswerFile(LineFile):
+    """A file of answers. tokens_of: the answers that are there, by key."""
 
     def __init__(self, path: Path, *, settings: dict[str, Any], sort_of: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._file = path.open("a+b")
+        super().__init__(path, settings=settings, sort_of=sort_of, things="answers")
+        self.tokens_of: dict[Key, list[int]] = {}
         try:
-            _lock(self._file.fileno(), path)
-            self._check(settings, sort_of)
-            self.tokens_of: dict[Key, list[int]] = self._repair()
+            for number, line in self.lines():
+                answer = _answer(line, f"{path}:{number}")
+                self.tokens_of[answer.key] = answer.tokens
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
-    def __enter__(self) -> AnswerFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
     def add(self, answers: Sequence[Answer]) -> None:
-        """Append whole lines and wait for the disk."""
-        lines = [json.dumps(asdict(one), ensure_ascii=False) for one in answers]
-        # A lone surrogate becomes its own JSON escape.
-        text = "".join(f"{line}\n" for line in lines)
-        self._file.write(text.encode("utf-8", errors="backslashreplace"))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append answers and wait for the disk."""
+        self.add_lines([asdict(one) for one in answers])
         self.tokens_of |= {one.key: one.tokens for one in answers}
-
-    def _check(self, settings: dict[str, Any], sort_of: str) -> None:
-        beside = self.path.with_suffix(".settings.json")
-        settings = json.loads(json.dumps(settings))
-        if os.fstat(self._file.fileno()).st_size == 0:
-            partial = beside.with_name(f".{beside.name}.partial")
-            partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-            os.replace(partial, beside)
-            return
-        try:
-            held = json.loads(beside.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise ConfigError(
-                f"{sort_of}={self.path}: {beside.name}, which says how its answers were made, "
-                "cannot be read; give another file"
-            ) from None
-        for key in [*settings, *held]:
-            if settings.get(key) != held.get(key):
-                raise ConfigError(
-                    f"{sort_of}={self.path}: its answers were made with {key}="
-                    f"{_short(held.get(key))}, this run has {_short(settings.get(key))}; "
-                    "give the old value or another file"
-                )
-
-    def _repair(self) -> dict[Key, list[int]]:
-        found: dict[Key, list[int]] = {}
-        self._file.seek(0)
-        whole = 0
-        for number, line in enumerate(self._file, start=1):
-            if not line.endswith(b"\n"):
-                break
-            answer = _answer(line, f"{self.path}:{number}")
-            found[answer.key] = answer.tokens
-            whole += len(line)
-        self._file.truncate(whole)
-        return found
 
 
 def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COMPACT_BYTES) -> int:
@@ -193,19 +140,3 @@ def _answer(line: bytes, where: str) -> Answer:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{where}: not an answer ({error})") from None
     return Answer(**{**values, "turns": tuple(values["turns"])})
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    """Held until the file is closed, by a kill too."""
-    with suppress(ImportError):  # no such locks outside of POSIX
-        import fcntl
-
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"{path}: another process is writing to it") from None
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -20,7 +20,9 @@ _ID_KEYS = ("id", "question_id", "task_id")  # ours, Spec-Bench's and EAGLE's, H
 class PromptRecord:
     """One prompt: the user's turns (one, or a conversation's), and what is given beside them.
 
-    source: the collection it is from. license: of that collection, by its SPDX name.
+    source: the collection it is from. license: of that collection, by its SPDX name. reference: the
+    right answer to the first turn, in the suite's own words. checks: a program that raises unless
+    the function that the answer completes is right (HumanEval).
     """
 
     turns: tuple[str, ...]
@@ -28,15 +30,18 @@ class PromptRecord:
     category: str | None = None
     source: str | None = None
     license: str | None = None
+    reference: str | None = None
+    checks: str | None = None
 
 
 def read_prompts(path: Path | str) -> list[PromptRecord]:
     """The prompts of a file, in order; `builtin` is the built-in set.
 
     A `.jsonl` file has one object a line with `prompt` (text) or `turns` (list of texts), and maybe
-    `id` (or `question_id`, `task_id`), `category`, `source` and `license`; other keys are ignored.
-    Any other file is text with one prompt a line. Blank lines are skipped. Raises ConfigError
-    naming the path, and the line where one is wrong.
+    `id` (or `question_id`, `task_id`), `category`, `source`, `license`, `reference` (the right
+    answer, or a list) and HumanEval's `test` and `entry_point`; other keys are ignored. Any other
+    file is text with one prompt a line. Blank lines are skipped. Raises ConfigError naming the
+    path, and the line where one is wrong.
     """
     file = _BUILTIN_FILE if str(path) == BUILTIN else Path(path)
     structured = file.suffix.lower() in _JSON_LINES
@@ -83,8 +88,24 @@ def _record(line: str, where: str) -> PromptRecord:
     return PromptRecord(
         turns=_turns(entry, where),
         id=next((entry[key] for key in _ID_KEYS if entry.get(key) is not None), None),
+        reference=_reference(entry),
+        checks=_checks(entry),
         **{key: None if value is None else str(value) for key, value in named.items()},
     )
+
+
+def _reference(entry: dict[str, Any]) -> str | None:
+    """The first turn's, where it is text."""
+    held = entry.get("reference")
+    first = held[0] if isinstance(held, list) and held else held
+    return first if isinstance(first, str) and first else None
+
+
+def _checks(entry: dict[str, Any]) -> str | None:
+    """HumanEval's tests, called on the function it names."""
+    if not all(isinstance(entry.get(key), str) for key in ("test", "entry_point")):
+        return None
+    return f"{entry['test']}\n\ncheck({entry['entry_point']})\n"
 
 
 def _turns(entry: dict[str, Any], where: str) -> tuple[str, ...]:

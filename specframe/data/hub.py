@@ -1,0 +1,144 @@
+"""A published suite: a file given by the user, or fetched once and kept in the user's cache."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from specframe.data.base import SUITES, Suite
+from specframe.errors import ConfigError, MissingResource
+
+_SECONDS = 60  # until a silent server is given up
+
+
+@SUITES.register("hub")
+class Hub(Suite):
+    """One file of a dataset: JSONL, gzipped JSONL or Parquet.
+
+    path: that file on this machine; null: `file` of `repository`, a dataset's name on the Hugging
+    Face hub or an https address of a folder. prompt_key and reference_key: the columns of prompts
+    and right answers, where a line does not name its `turns`. merge: categories that are told
+    together under the first of them. What is changed is written into the cache as JSONL.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str | None,
+        repository: str,
+        file: str,
+        prompt_key: str,
+        reference_key: str,
+        merge: list[str] | None,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.repository = repository
+        self.name = file
+        self.prompt_key = prompt_key
+        self.reference_key = reference_key
+        self.merge = merge or []
+
+    def file(self) -> Path:
+        if self.path is not None and not self.path.is_file():
+            raise ConfigError(f"data.path={self.path}: no such file; null fetches it")
+        source = self.path or _fetched(self.repository, self.name)
+        lines = [json.dumps(self._entry(one), ensure_ascii=False) for one in _entries(source)]
+        content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="backslashreplace")
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        return _kept(f"{source.name.partition('.')[0]}-{digest}.jsonl", content)
+
+    def _entry(self, held: dict[str, Any]) -> dict[str, Any]:
+        entry = dict(held)
+        if "turns" not in entry and self.prompt_key in entry:
+            asked = entry.pop(self.prompt_key)
+            entry["turns"] = asked if isinstance(asked, list) else [asked]
+            entry.pop("prompt", None)
+        if self.reference_key in entry:
+            entry["reference"] = entry[self.reference_key]
+        if entry.get("category") in self.merge:
+            entry["category"] = self.merge[0]
+        return entry
+
+
+def _entries(source: Path) -> Iterator[dict[str, Any]]:
+    """The lines or rows of a file. Raises ConfigError naming the line that is not an object."""
+    if source.suffix == ".parquet":
+        yield from _rows(source)
+        return
+    opened = gzip.open if source.suffix == ".gz" else open
+    try:
+        with opened(source, "rt", encoding="utf-8-sig", newline="\n") as file:
+            lines = [line for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"data.path={source}: cannot read it ({error})") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{source}:{number}: not JSON ({error})") from None
+        if not isinstance(entry, dict):
+            raise ConfigError(f"{source}:{number}: expected an object")
+        yield entry
+
+
+def _rows(source: Path) -> Sequence[dict[str, Any]]:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingResource(
+            f"{source.name} needs the package pyarrow: pip install 'specframe[data]', or give "
+            "data.path= a .jsonl file"
+        ) from None
+    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(source).to_pylist()
+    return rows
+
+
+def _fetched(repository: str, name: str) -> Path:
+    """The file on this machine, fetched if it is not there. Raises MissingResource."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        if "://" not in repository:
+            return Path(hf_hub_download(repository, name, repo_type="dataset"))
+        address = f"{repository}/{name}"
+        mark = hashlib.sha256(address.encode()).hexdigest()[:8]
+        place = _cache() / f"{mark}-{Path(name).name}"
+        if place.is_file():
+            return place
+        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
+            return _kept(place.name, answer.read())
+    except (OSError, ValueError) as error:  # whatever the hub says is one of these
+        reason = " ".join(str(error).split())[:200]
+        raise MissingResource(
+            f"data: cannot fetch {name} of {repository} ({reason}); give data.path= the file"
+        ) from None
+
+
+def _kept(name: str, content: bytes) -> Path:
+    """Written whole into the cache, unless it is there."""
+    place = _cache() / name
+    if place.is_file() and place.stat().st_size == len(content):
+        return place
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_name(f".{name}.{os.getpid()}.partial")
+        partial.write_bytes(content)
+        os.replace(partial, place)
+    except OSError as error:
+        raise ConfigError(
+            f"data: cannot write {place} ({error.strerror}); set SPECFRAME_CACHE to another folder"
+        ) from None
+    return place
+
+
+def _cache() -> Path:
+    """Where models are kept too."""
+    chosen = os.environ.get("SPECFRAME_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return (Path(chosen).expanduser() if chosen else Path(base) / "specframe") / "data"

@@ -1,0 +1,127 @@
+"""Measures the composed method over a suite of prompts, beside plain decoding."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from specframe.binding import Range
+from specframe.data.prompts import BUILTIN, PromptRecord, read_prompts
+from specframe.intervals import Bootstrap
+from specframe.manifest import write_json
+from specframe.task.base import TASKS, Job, Task
+from specframe.task.contest import Contest, Rules
+from specframe.task.expectation import Expectation
+from specframe.task.humaneval import code_is_right
+from specframe.task.pace import Pace
+from specframe.task.rows import ROWS, RowFile, hash_of, read_reference, settings_of
+from specframe.task.scoreboard import summary
+from specframe.task.tables import show, write_csv
+from specframe.task.verdict import verdict
+
+
+@TASKS.register("benchmark")
+class Benchmark(Task):
+    """Every number of a method, by category and overall, over `data=`, `prompts=` or the built-in
+    set; a conversation keeps each side's own answers.
+
+    baseline: also drafter=none, interleaved in this process with the same target, runtime, cache,
+    stop rule and counter; false: acceptance alone, for which nothing must be timed. reference: rows
+    of an earlier baseline to compare texts with. rounds: answers to each prompt, times are their
+    medians. warmup: prompts answered before, uncounted. per_category: the first prompts of each.
+    split: once more with a clock that waits for the device, for where the time goes; its times
+    never enter a speed. run_code: run answers to HumanEval (in a process with limits). resamples
+    and confidence: of the bootstrap over prompts.
+
+    Writes rows.jsonl (a line a prompt, on the disk before the next one starts; the same command
+    with the same hydra.run.dir goes on, another configuration is refused), summary.json and
+    table.csv. Exit code 1 if a prompt could not be answered, if a rule that must give the exact
+    text did not, or if the split misses more than 2 % of its time.
+    """
+
+    def __init__(
+        self,
+        *,
+        baseline: bool,
+        reference: str | None,
+        rounds: Annotated[int, Range(1, 1000)],
+        warmup: Annotated[int, Range(0, 1000)],
+        per_category: Annotated[int, Range(1, None)] | None,
+        split: bool,
+        run_code: bool,
+        resamples: Annotated[int, Range(100, 100_000)],
+        confidence: Annotated[float, Range(0.5, 0.999)],
+    ) -> None:
+        self.baseline = baseline
+        self.reference = reference
+        self.rounds = rounds
+        self.warmup = warmup
+        self.per_category = per_category
+        self.split = split
+        self.run_code = run_code
+        self.bootstrap = Bootstrap(resamples=resamples, confidence=confidence)
+
+    def run(self, job: Job) -> int:
+        records = self._records(job)
+        if job.config.get("expects") is not None:
+            Expectation.of(job.config["expects"])  # a mistake is told before the work
+        settings = settings_of(job.engine, job.config, records)
+        reference = self.reference and read_reference(Path(self.reference), settings)
+        contest = Contest(
+            job.engine,
+            Rules(
+                rounds=self.rounds,
+                split=self.split,
+                code_is_right=code_is_right if self.run_code else None,
+            ),
+            baseline=self.baseline and job.config["drafter"]["name"] != "none",
+            reference=reference or None,
+        )
+        with RowFile(job.output_dir / ROWS, settings=settings) as file:
+            try:
+                self._ask(contest, records, file)
+            finally:
+                if file.rows:
+                    found = summary(file.rows, bootstrap=self.bootstrap, engine=job.engine)
+                    said = verdict(file.rows, engine=job.engine, config=job.config, found=found)
+                    head = {"settings_hash": hash_of(settings), "num_planned": len(records)}
+                    write_json(job.output_dir / "summary.json", {**head, **found, **said.as_dict()})
+                    write_csv(job.output_dir / "table.csv", found)
+                    show(found, said, folder=job.output_dir)
+        return said.exit_code
+
+    def _ask(self, contest: Contest, records: Sequence[PromptRecord], file: RowFile) -> None:
+        done = {row.index for row in file.rows}
+        left = [index for index in range(len(records)) if index not in done]
+        if done:
+            sys.stderr.write(f"benchmark: {len(done)} of {len(records)} prompts are there\n")
+        for index in left[: self.warmup]:
+            contest.warm_up(records[index])
+        # Numbers of turns, not of prompts asked so far: a run that was cut has the same noise.
+        first = [sum(len(one.turns) for one in records[:index]) for index in range(len(records))]
+        with Pace("benchmark", total=len(records), done=len(done)) as pace:
+            for index in left:
+                row = contest.row(
+                    records[index],
+                    index=index,
+                    sequence=first[index],
+                    made=pace.add_tokens,
+                )
+                file.add(row)
+                if row.error is not None:
+                    sys.stderr.write(f"specframe: prompt {index + 1}: {row.error}\n")
+                pace.add_prompts(1)
+
+    def _records(self, job: Job) -> list[PromptRecord]:
+        if job.prompt is not None:
+            return [PromptRecord(turns=(job.prompt,))]
+        records = read_prompts(BUILTIN if job.prompts is None else job.prompts)
+        taken: dict[str | None, int] = {}
+        kept = []
+        for record in records:
+            taken[record.category] = taken.get(record.category, 0) + 1
+            if self.per_category is None or taken[record.category] <= self.per_category:
+                kept.append(record)
+        return kept

@@ -1,0 +1,83 @@
+"""What an experiment's paper claims, and how this run differs from the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specframe.errors import ConfigError
+
+_OWN = ("acceptance_length", "tolerance")
+_ABSENT = "nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """`expects` of an experiment: the acceptance_length claimed, by how much a run may miss it,
+    and entries of the manifest as the paper had them (dotted path -> text that occurs in it)."""
+
+    acceptance_length: float
+    tolerance: float
+    manifest: dict[str, Any]
+
+    @classmethod
+    def of(cls, held: Mapping[str, Any]) -> Expectation:
+        """Of the configuration's mapping. Raises ConfigError."""
+        for key in _OWN:
+            number = held.get(key)
+            if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
+                raise ConfigError(
+                    f"expects.{key}={number}: give the number, as in "
+                    "expects={acceptance_length: 2.3, tolerance: 0.1}"
+                )
+        return cls(
+            acceptance_length=float(held["acceptance_length"]),
+            tolerance=float(held["tolerance"]),
+            manifest={str(key): one for key, one in held.items() if key not in _OWN},
+        )
+
+    def judge(self, measured: float | None, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Met or not, and where this run's manifest is not the paper's."""
+        met = measured is not None and abs(measured - self.acceptance_length) <= self.tolerance
+        entries = {path: (one, _entry(manifest, path)) for path, one in self.manifest.items()}
+        return {
+            "acceptance_length": self.acceptance_length,
+            "tolerance": self.tolerance,
+            "measured": measured,
+            "met": met,
+            "differs": {
+                path: {"paper": paper, "here": here}
+                for path, (paper, here) in entries.items()
+                if not _agrees(paper, here)
+            },
+        }
+
+
+def sentence(judged: Mapping[str, Any]) -> str:
+    """One line for the terminal."""
+    measured = judged["measured"]
+    here = "nothing was measured" if measured is None else f"measured {measured:.2f}"
+    text = (
+        f"the paper's acceptance_length {judged['acceptance_length']:g} +- {judged['tolerance']:g} "
+        f"is {'met' if judged['met'] else 'not met'}: {here}"
+    )
+    differs = [
+        f"{path}: {one['here']} instead of {one['paper']}"
+        for path, one in judged["differs"].items()
+    ]
+    return f"{text}; this run differs in {', '.join(differs)}" if differs else text
+
+
+def _entry(manifest: Any, path: str) -> Any:
+    for key in path.split("."):
+        if not isinstance(manifest, Mapping) or manifest.get(key) is None:
+            return _ABSENT
+        manifest = manifest[key]
+    return manifest
+
+
+def _agrees(paper: Any, here: Any) -> bool:
+    if isinstance(paper, str):
+        return paper.lower() in str(here).lower()
+    return bool(paper == here)
