@@ -67,6 +67,7 @@ class Plan:
             injected = {"runtime": runtime, "target": target}
             drafter = self.bound["drafter"].make(**self._for_drafter(injected))
         _check_taps(drafter, target)
+        _check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
             return Engine(parts, self.settings)
@@ -220,4 +221,14 @@ def _check_taps(drafter: Drafter, target: Target) -> None:
     if missing:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
+        )
+
+
+def _check_rows(word: str, drafter: Drafter, rows: int) -> None:
+    aux = drafter.needs.aux_rows
+    if aux and rows < aux + 2:
+        raise IncompatibleComponents(
+            f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass, so that none "
+            f"is left for a guess; use tree.max_nodes={2 * (aux + 1)}, or smaller numbers of the "
+            "drafter"
         )

@@ -47,8 +47,8 @@ class Metrics:
     num_tokens: all emitted tokens, prefill's first included. num_step_tokens: of verify steps.
     num_steps: verify passes. num_target_forwards: verify passes plus one prefill an answer (in
     however many pieces). num_accepted: drafted tokens emitted. num_drafted: live drafted nodes.
-    num_draft_rows: rows verified, root and dead ones included. num_cut: steps whose last token was
-    drafted, because a stop cut there. only_chains: every draft was a chain.
+    num_draft_rows: rows verified; root, dead and auxiliary ones included. num_cut: steps whose last
+    token was drafted, because a stop cut there. only_chains: every draft was a chain.
     prefill_s: from the prompt's text to the first verify step. decode_s: from there to the end of
     the last step. total_s: everything. phase_ms: decode_s by phase; what lies between two steps
     (decoding text, printing) is counted under host.
@@ -130,17 +130,25 @@ class Metrics:
 
 
 class Summary:
-    """Metrics over the answers of a run, kept as sums."""
+    """Metrics over the answers of a run, kept as sums.
+
+    starts: where the drafter keeps what it learnt, the answers that began "cold" and those that
+    began "warm", each in a summary of its own; else empty.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.total = Metrics()
+        self.starts: dict[str, Summary] = {}
         self.num_prompts = 0  # answered
         self.num_errors = 0
         self._device = device
         self._lengths: list[float] = []
 
-    def add(self, answer: Metrics) -> None:
-        """Count an answer."""
+    def add(self, answer: Metrics, *, warm: bool | None = None) -> None:
+        """Count an answer; warm: `Drafter.warm` of its sequence."""
+        if warm is not None:
+            name = "warm" if warm else "cold"
+            self.starts.setdefault(name, Summary(self._device)).add(answer)
         self.total.add(answer)
         self.num_prompts += 1
         if answer.acceptance_length is not None:
@@ -160,6 +168,7 @@ class Summary:
             **self.total.as_dict(),
             "acceptance_length_mean_over_prompts": mean,
             "peak_memory_bytes": peak_memory_bytes(self._device),
+            **{name: start.as_dict() for name, start in self.starts.items()},
         }
 
 
