@@ -228,7 +228,7 @@ def _check_rows(word: str, drafter: Drafter, rows: int) -> None:
     aux = drafter.needs.aux_rows
     if aux and rows < aux + 2:
         raise IncompatibleComponents(
-            f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass, so that none "
-            f"is left for a guess; use tree.max_nodes={2 * (aux + 1)}, or smaller numbers of the "
+            f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass and leaves "
+            f"none for a guess; use tree.max_nodes={2 * (aux + 1)}, or smaller numbers of the "
             "drafter"
         )

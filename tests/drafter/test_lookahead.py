@@ -15,6 +15,7 @@ from specframe.accept.match import Match
 from specframe.cache.static import Static as StaticCache
 from specframe.drafter.lookahead import Lookahead, Pool, window_pattern
 from specframe.errors import IncompatibleComponents
+from specframe.meter import Meter
 from specframe.metrics import Metrics
 from specframe.target.toy import Toy
 from specframe.task.enumeration import exact_law, max_error, sequence_law
@@ -443,8 +444,6 @@ def toy_numbers() -> dict[str, Any]:
 
 def test_rows_of_the_window_are_counted() -> None:
     engine = load(["target=toy", "drafter=lookahead", "tree=native", "max_new_tokens=20"])
-    from specframe.meter import Meter
-
     meter = Meter(engine.parts.target.device)
     meter.begin()
     rows: list[int] = []
