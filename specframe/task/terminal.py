@@ -187,7 +187,7 @@ def _rows(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, str, 
         length = f"tokens per verify pass; mean over prompts {mean}"
     yield "acceptance_length", _number(total.acceptance_length), length
     for name, start in summary.starts.items():
-        note = f"acceptance_length of {start.num_prompts} answers that began {name}"
+        note = f"the same over answers that began {name}: {start.num_prompts}"
         yield f"  {name}", _number(start.total.acceptance_length), note
     yield "num_accepted", str(total.num_accepted), _drafted(total)
     speed = f"decoding; {_number(total.tokens_per_s_end_to_end, 1)} with prefill"
