@@ -69,6 +69,7 @@ class Plan:
             injected = {"runtime": runtime, "target": target}
             drafter = alone.make(**self._for_drafter(injected))
         _check_taps(drafter, target)
+        _check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
             return Engine(parts, self.settings)
@@ -236,4 +237,14 @@ def _check_taps(drafter: Drafter, target: Target) -> None:
     if missing:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
+        )
+
+
+def _check_rows(word: str, drafter: Drafter, rows: int) -> None:
+    aux = drafter.needs.aux_rows
+    if aux and rows < aux + 2:
+        raise IncompatibleComponents(
+            f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass and leaves "
+            f"none for a guess; use tree.max_nodes={2 * (aux + 1)}, or smaller numbers of the "
+            "drafter"
         )

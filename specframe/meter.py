@@ -51,6 +51,7 @@ class Meter:
         counts.num_accepted += record.num_accepted
         counts.num_cut += record.was_cut
         counts.num_draft_rows += draft.num_rows
+        counts.num_draft_rows += 0 if draft.aux is None else draft.aux.tokens.shape[0]
         counts.only_chains &= draft.chain
         self._marks.append(record.marks)  # the engine adds the last mark after this call
         self._shapes.append(torch.stack([draft.alive.long(), draft.depths, draft.parents]))

@@ -47,8 +47,8 @@ class Metrics:
     num_tokens: all emitted tokens, prefill's first included. num_step_tokens: of verify steps.
     num_steps: verify passes. num_target_forwards: verify passes plus one prefill an answer (in
     however many pieces). num_accepted: drafted tokens emitted. num_drafted: live drafted nodes.
-    num_draft_rows: rows verified, root and dead ones included. num_cut: steps whose last token was
-    drafted, because a stop cut there. only_chains: every draft was a chain.
+    num_draft_rows: rows verified; root, dead and auxiliary ones included. num_cut: steps whose last
+    token was drafted, because a stop cut there. only_chains: every draft was a chain.
     prefill_s: from the prompt's text to the first verify step. decode_s: from there to the end of
     the last step. total_s: everything. phase_ms: decode_s by phase; what lies between two steps
     (decoding text, printing) is counted under host.
@@ -130,24 +130,27 @@ class Metrics:
 
 
 class Summary:
-    """Metrics over the answers of a run, kept as sums."""
+    """Metrics over the answers of a run, kept as sums.
+
+    starts: where the drafter keeps what it learnt, the answers that began "cold" and those that
+    began "warm", each in a summary of its own; else empty.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.total = Metrics()
+        self.starts: dict[str, Summary] = {}
         self.num_prompts = 0  # answered
         self.num_errors = 0
-        self.warm = Metrics()  # of the answers whose drafter knew something of earlier ones
-        self.num_warm = 0
         self._device = device
         self._lengths: list[float] = []
 
-    def add(self, answer: Metrics, *, warm: bool = False) -> None:
-        """Count an answer; warm: its drafter knew something of earlier ones."""
+    def add(self, answer: Metrics, *, warm: bool | None = None) -> None:
+        """Count an answer; warm: `Drafter.warm` of its sequence."""
+        if warm is not None:
+            name = "warm" if warm else "cold"
+            self.starts.setdefault(name, Summary(self._device)).add(answer)
         self.total.add(answer)
         self.num_prompts += 1
-        if warm:
-            self.warm.add(answer)
-            self.num_warm += 1
         if answer.acceptance_length is not None:
             self._lengths.append(answer.acceptance_length)
 
@@ -164,24 +167,8 @@ class Summary:
             "num_errors": self.num_errors,
             **self.total.as_dict(),
             "acceptance_length_mean_over_prompts": mean,
-            **self._by_warmth(),
             "peak_memory_bytes": peak_memory_bytes(self._device),
-        }
-
-    @property
-    def cold_acceptance_length(self) -> float | None:
-        """Of the answers that are not warm."""
-        tokens = self.total.num_step_tokens - self.warm.num_step_tokens
-        return _ratio(tokens, self.total.num_steps - self.warm.num_steps)
-
-    def _by_warmth(self) -> dict[str, Any]:
-        """Cold and warm apart, where some answers were warm."""
-        if not self.num_warm:
-            return {}
-        return {
-            "num_warm_prompts": self.num_warm,
-            "acceptance_length_cold": self.cold_acceptance_length,
-            "acceptance_length_warm": self.warm.acceptance_length,
+            **{name: start.as_dict() for name, start in self.starts.items()},
         }
 
 

@@ -11,7 +11,9 @@ import torch
 
 from specframe.data.prompts import BUILTIN, read_prompts
 from specframe.drafter.base import Drafter
+from specframe.drafter.lookahead import Lookahead
 from specframe.drafter.none import NoDraft
+from specframe.drafter.recycling import Recycling
 from specframe.drafter.rest import Rest
 from specframe.drafter.suffix import Suffix
 from specframe.target.hf import HF
@@ -36,6 +38,8 @@ PAIRS = [
     ("none", "chain"),
     *(("ngram", tree) for tree in ("chain", "static", "dynamic", "native")),
     *(("lm", tree) for tree in ("chain", "static", "dynamic")),
+    ("lookahead", "native"),
+    ("recycling", "static"),
 ]
 
 
@@ -107,6 +111,10 @@ def chat(made: HF, text: str) -> tuple[int, ...]:
 
 
 def drafter(kind: str, small: HF, large: HF, cache: str) -> Drafter:
+    if kind == "lookahead":
+        return Lookahead(window=3, ngram=3, guesses=3, pool_from_prompt=True)
+    if kind == "recycling":
+        return Recycling(width=8, from_prompt=True, keep=False, target=large)
     return lm_of(small, large, cache) if kind == "lm" else drafter_of(kind, "none")
 
 

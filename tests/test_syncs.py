@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specframe import load
 from specframe.accept.base import RULES, AcceptRule
 from specframe.drafter.none import NoDraft
 from specframe.engine import Decoding
@@ -223,6 +224,21 @@ def test_methods_read_what_they_declare(method: str, monkeypatch: pytest.MonkeyP
     reads, loop = HostReads(), composition.decoding(10)
     for seen in read_in(loop, reads, (1, 2, 3)):
         assert len(seen) == 2
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("word", "tree"),
+    [*(("lookahead", tree) for tree in TREES), *(("recycling", tree) for tree in TREES[:3])],
+)
+def test_what_rides_along_costs_no_read(
+    word: str, tree: str, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["target=toy", f"drafter={word}", f"tree={tree}", f"sampling.temperature={temperature}"]
+    engine, reads = load(words), HostReads()
+    watch(reads, engine.parts.target, engine.parts.cache, monkeypatch)
+    for seen in read_in(engine.decoding(max_new_tokens=24), reads, (1, 2, 1, 2), steps=8):
+        assert len(seen) == 1, seen
 
 
 # The counter must be able to say no.

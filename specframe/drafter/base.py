@@ -24,7 +24,7 @@ class Drafter(ABC):
     draws_itself: its proposals come with `law` and `drawn`, whatever tree.proposal says.
     has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
     max_positions: longest context it can draft for, None for no limit.
-    warm: since `begin`, it knows something of earlier sequences (only on request; reported apart).
+    warm: whether the sequence began with what earlier ones left; None where nothing is kept.
     """
 
     needs: Needs = Needs()
@@ -33,7 +33,7 @@ class Drafter(ABC):
     has_native: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
     max_positions: int | None = None
-    warm: bool = False
+    warm: bool | None = None
 
     @classmethod
     def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
@@ -44,7 +44,8 @@ class Drafter(ABC):
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         """Start a sequence: the prompt and the first emitted token are in `context` (live: it grows
-        as tokens are emitted); `out` has the taps of the prompt. Forget the sequence before."""
+        as tokens are emitted); `out` has the taps of the prompt. Forget the sequence before, unless
+        the user asked to keep it, and say so in `warm`."""
 
     @abstractmethod
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:

@@ -64,7 +64,8 @@ class Suffix(CountedRetrieval):
         if self.keep_outputs and output:
             self._keep(output)
         self._ended = context
-        self.warm = bool(self._outputs)
+        if self.keep_outputs:
+            self.warm = bool(self._outputs)
         super().begin(context, out)
         self._own = self._automaton()
         self._reader = Reader(self._earlier)

@@ -142,7 +142,8 @@ class Certify(Task):
         return job.rebuild([*words, *_DRAFT_MODEL])
 
     def _small_tree(self, job: Job) -> list[str]:
-        words = [f"tree.depth={self.depth}", f"tree.max_nodes={self.max_nodes}"]
+        rows = self.max_nodes + job.engine.parts.drafter.needs.aux_rows
+        words = [f"tree.depth={self.depth}", f"tree.max_nodes={rows}"]
         return [*words, f"tree.paths={_PATHS}"] if "paths" in job.config["tree"] else words
 
     def _enumerated(self, job: Job) -> Check:

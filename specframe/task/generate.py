@@ -27,8 +27,10 @@ class Generate(Task):
 
     Files in the run's folder, written as it goes: generations.jsonl (one object a prompt with
     prompt, text, tokens, finish_reason, num_prompt_tokens, metrics; id and category where given),
-    metrics.json and manifest.json. A conversation of several turns is answered turn by turn on top
-    of the model's own answers and leaves one object a turn, with `turn` from 0.
+    metrics.json and manifest.json. Where the drafter keeps what it learnt, each answer says whether
+    it began `warm`, and the metrics of cold and warm ones are given apart. A conversation of
+    several turns is answered turn by turn on top of the model's own answers and leaves one object
+    a turn, with `turn` from 0.
     A prompt that cannot be started (too long, empty) is recorded with finish_reason "error" and
     the others go on; the exit code is then 1. Ctrl-C keeps what was finished.
     stream: print answers as they come (false: only how far the run is). show_rejected: also the
@@ -97,7 +99,7 @@ class Generate(Task):
             _complain(f"prompt {entry.number}: {error}")
             results.add_error(entry, str(error))
             return False
-        results.add(entry, made, meter.end(), warm=engine.parts.drafter.warm)
+        results.add(entry, made, meter.end())
         answers.append(made.text)
         return True
 
@@ -149,6 +151,7 @@ class Results:
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
         self._folder = job.output_dir
+        self._drafter = job.engine.parts.drafter
 
     def __enter__(self) -> Results:
         path = self._folder / "generations.jsonl"
@@ -161,7 +164,7 @@ class Results:
         self._file.close()
         self._write_metrics()
 
-    def add(self, entry: _Entry, made: Generation, metrics: Metrics, *, warm: bool = False) -> None:
+    def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
         """Keep a finished answer."""
         assert metrics.num_tokens == len(made.tokens)
         self.summary.add(metrics, warm=warm)
@@ -175,7 +178,7 @@ class Results:
                 "finish_reason": made.finish_reason,
                 "num_prompt_tokens": len(made.prompt_tokens),
                 **entry.as_dict(),
-                **({"warm": True} if warm else {}),
+                **({} if warm is None else {"warm": warm}),
                 "metrics": metrics.as_dict(),
             }
         )

@@ -186,12 +186,9 @@ def _rows(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, str, 
         mean = _number(summary.acceptance_length_mean_over_prompts)
         length = f"tokens per verify pass; mean over prompts {mean}"
     yield "acceptance_length", _number(total.acceptance_length), length
-    if summary.num_warm:
-        cold, warm = summary.cold_acceptance_length, summary.warm.acceptance_length
-        apart = (
-            f"{summary.num_warm} warm answers, whose drafter knew earlier ones; cold on the left"
-        )
-        yield "cold / warm", f"{_number(cold)} / {_number(warm)}", apart
+    for name, start in summary.starts.items():
+        note = f"the same over answers that began {name}: {start.num_prompts}"
+        yield f"  {name}", _number(start.total.acceptance_length), note
     yield "num_accepted", str(total.num_accepted), _drafted(total)
     speed = f"decoding; {_number(total.tokens_per_s_end_to_end, 1)} with prefill"
     yield "tokens/s", _number(total.tokens_per_s, 1), speed

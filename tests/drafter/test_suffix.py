@@ -261,12 +261,12 @@ def test_nothing_is_kept_unless_asked() -> None:
     made = begun([1, 2, 3, 4, 5], prompt=1)
     start(made, [2, 3])
     assert drafted(made) == []
-    assert not made.warm
+    assert made.warm is None
 
 
 def test_earlier_outputs_are_kept_on_request_and_said_to_be() -> None:
     made = begun([1, 2, 3, 4, 5], prompt=2, keep_outputs=4)
-    assert not made.warm, "the first is cold"
+    assert made.warm is False, "the first is cold"
     start(made, [0, 3, 4])
     assert made.warm
     assert drafted(made) == [(5,)]

@@ -76,12 +76,12 @@ def test_warm_answers_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = ["target=toy", "drafter=suffix", "tree=native", "max_new_tokens=60"]
     run(tmp_path, prompts=prompts, base=words, overrides=["drafter.keep_outputs=4"])
     cold, warm = lines(tmp_path)
-    assert ("warm" in cold, warm["warm"]) == (False, True)
+    assert (cold["warm"], warm["warm"]) == (False, True)
     assert cold["tokens"] == warm["tokens"]
     found = metrics(tmp_path)
-    assert found["acceptance_length_warm"] == warm["metrics"]["acceptance_length"]
-    assert found["acceptance_length_warm"] > found["acceptance_length_cold"]
-    assert "cold / warm" in capsys.readouterr().out
+    lengths = [found[name]["acceptance_length"] for name in ("cold", "warm")]
+    assert lengths[1] == warm["metrics"]["acceptance_length"] > lengths[0]
+    assert "the same over answers that began warm" in capsys.readouterr().out
     run(tmp_path, prompts=prompts, base=words)
     first, second = lines(tmp_path)
     assert first["metrics"]["num_steps"] == second["metrics"]["num_steps"]
