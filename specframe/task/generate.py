@@ -167,6 +167,7 @@ class Results:
     def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
         """Keep a finished answer."""
         assert metrics.num_tokens == len(made.tokens)
+        warm = self._drafter.warm
         self.summary.add(metrics, warm=warm)
         self.reasons.append(made.finish_reason)
         self.last = metrics
