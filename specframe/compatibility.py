@@ -68,13 +68,13 @@ def _draws(classes: Classes, how: How) -> str | None:
 
 
 def _draws_of(classes: Classes, how: How) -> str | None:
-    if classes.drafter.draws_itself:
-        return _own_draws(classes)
     if how not in classes.accept.reads:
         return (
             f"tree.proposal={how}: {classes.word('accept')} cannot judge such draws; use one of "
             f"{', '.join(sorted(classes.accept.reads))}, or accept=match"
         )
+    if classes.drafter.draws_itself:
+        return _own_draws(classes)
     if how == "place":
         return None
     if not classes.drafter.gives_laws:

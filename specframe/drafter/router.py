@@ -115,15 +115,13 @@ class Router(Drafter):
 
     def _ranked(self) -> list[Drafter]:
         """Longest matches first, then models, then matches that are too short; ties as listed."""
-        long, models, short = [], [], []
-        for one in self.parts:
-            length = one.match_length()
-            if length is None:
-                models.append(one)
-            else:
-                (long if length >= self.min_match else short).append((length, one))
-        order = sorted(long, key=lambda pair: -pair[0]), sorted(short, key=lambda pair: -pair[0])
-        return [one for _, one in order[0]] + models + [one for _, one in order[1]]
+        lengths = [(one, one.match_length()) for one in self.parts]
+        models = [one for one, length in lengths if length is None]
+        measured = [(one, length) for one, length in lengths if length is not None]
+        measured.sort(key=lambda pair: -pair[1])
+        long = [one for one, length in measured if length >= self.min_match]
+        short = [one for one, length in measured if length < self.min_match]
+        return long + models + short
 
     def _picked(self, frontier: Frontier) -> Sequence[Proposal]:
         for one in self._drafting:

@@ -24,7 +24,7 @@ from specframe.task.enumeration import Enumerator, branches, exact_law, max_erro
 from specframe.task.law_checks import sampled_law
 from specframe.tree.chain import Chain
 from specframe.types import How
-from tests.drafts import plain_sampling
+from tests.counting import HostReads
 from tests.models import (
     PROMPT,
     Composition,
@@ -41,6 +41,7 @@ from tests.models import (
     toy,
     tree_of,
 )
+from tests.test_syncs import read_in
 
 COUNT = 24
 
@@ -183,9 +184,17 @@ def test_a_run_may_outgrow_the_inner_one(room: int) -> None:
 # The law
 
 
-def law_of(*, length: int, rule: AcceptRule, how: How, made: type[Cascade] = Cascade) -> float:
+def law_of(
+    *,
+    length: int,
+    rule: AcceptRule,
+    how: How,
+    made: type[Cascade] = Cascade,
+    penalty: float | None = None,
+) -> float:
     """Error of the law over two tokens, the draws of both loops enumerated."""
     outer, middle = toy(vocab_size=2), toy(vocab_size=2, blend=0.5)
+    hot = sampling_config(1.0, repetition_penalty=penalty)
 
     def decoding(composition: Composition, rng: Enumerator, room: int) -> Any:
         loop = composition.decoding(room)
@@ -193,7 +202,6 @@ def law_of(*, length: int, rule: AcceptRule, how: How, made: type[Cascade] = Cas
         return loop
 
     def run(rng: Enumerator) -> tuple[int, ...]:
-        hot = sampling_config(1.0)
         inside = Composition(
             target=middle,
             drafter=lm_of(toy(vocab_size=2, blend=0.9), middle),
@@ -219,13 +227,17 @@ def law_of(*, length: int, rule: AcceptRule, how: How, made: type[Cascade] = Cas
     law: defaultdict[tuple[int, ...], float] = defaultdict(float)
     for tokens, probability in branches(run, max_branches=60_000):
         law[tokens] += probability
-    exact = exact_law(toy(vocab_size=2), plain_sampling(1.0), (0, 1), length=length)
+    sampling = Composition(target=outer, sampling=hot).engine().sampling(2)
+    exact = exact_law(outer, sampling, (0, 1), length=length)
     return max_error(dict(law), exact)
 
 
+@pytest.mark.parametrize("penalty", [None, 1.4])
 @pytest.mark.parametrize(("rule", "how"), [(Match(), "place"), (Rejection(), "iid")])
-def test_the_law_under_rejection_is_exact(rule: AcceptRule, how: How) -> None:
-    assert law_of(length=3, rule=rule, how=how) < 1e-12
+def test_the_law_under_rejection_is_exact(
+    rule: AcceptRule, how: How, penalty: float | None
+) -> None:
+    assert law_of(length=3, rule=rule, how=how, penalty=penalty) < 1e-12
 
 
 class Withholding(Cascade):
@@ -271,6 +283,19 @@ def test_sampled_texts_follow_the_law() -> None:
     words = ["target=toy", "drafter=cascade", "drafter.inner=[ngram,chain,match]", *more]
     found = sampled_law(load(words), (0, 1, 2, 0), length=3, draws=700)
     assert found.numbers["p_value"] > 1e-4
+
+
+# Reads
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_an_inner_step_reads_once(length: int) -> None:
+    engine = load(["target=toy", "drafter=cascade", f"drafter.length={length}"])
+    declared = engine.extra_syncs()["drafter"]
+    assert declared == length
+    reads = HostReads()
+    for seen in read_in(engine.decoding(), reads, (1, 2, 3))[1:]:
+        assert 1 <= len(seen) <= 1 + declared, seen
 
 
 # Words
@@ -320,7 +345,7 @@ def test_the_model_may_be_the_target_itself() -> None:
         (
             ["accept=rejection", "sampling.temperature=1", "tree=dynamic"],
             IncompatibleComponents,
-            "re-ranks the tokens that cascade has drawn",
+            "re-ranks the tokens that drafter=cascade",
         ),
     ],
 )

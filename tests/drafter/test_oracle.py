@@ -22,9 +22,14 @@ from specframe.meter import Meter
 from specframe.metrics import Metrics
 from specframe.records import StepRecord
 from specframe.task.terminal import one_line
+from specframe.tree.base import TreePolicy
+from specframe.tree.chain import Chain
 from specframe.tree.planning import expected_length, worth
+from specframe.tree.static import Static
 from specframe.types import Draft
+from tests.counting import HostReads
 from tests.models import PROMPT, Composition, decode, oracle, sampling_config, target, tree_of
+from tests.test_syncs import read_in
 
 PROMPT_TOY = (1, 2, 3, 1, 2)
 RANKS = (0.6, 0.25, 0.15)
@@ -40,14 +45,18 @@ def table(rates: Sequence[float], ranks: Sequence[float], depth: int) -> list[li
     return [[rates[min(d, len(rates) - 1)] * share for share in ranks] for d in range(depth)]
 
 
-def rank_paths(draft: Draft, width: int) -> list[tuple[int, ...]]:
-    """The ranks of every drafted row: its node's place among those made for its parent."""
-    parents, origin = draft.parents.tolist(), draft.origin.tolist()
+def shape_of(policy: TreePolicy, draft: Draft, width: int) -> tuple[tuple[int, ...], ...]:
+    """The rank paths of a draft by a policy over `width` candidates a node."""
+    if isinstance(policy, Chain):
+        return tuple((0,) * depth for depth in range(1, draft.depth + 1))
+    if isinstance(policy, Static):
+        return tuple(path for path in policy.paths if max(path) < width)
     paths: dict[int, tuple[int, ...]] = {0: ()}
+    parents, origin = draft.parents.tolist(), draft.origin.tolist()
     for row in range(1, draft.num_rows):
-        # `width` nodes are made for each parent, in order.
+        # `width` nodes are made for each parent, in order of rank.
         paths[row] = (*paths[parents[row]], (origin[row] - 1) % width)
-    return list(paths.values())[1:]
+    return tuple(list(paths.values())[1:])
 
 
 def spread(rows: Sequence[Sequence[float]], paths: Sequence[tuple[int, ...]]) -> float:
@@ -58,49 +67,48 @@ def spread(rows: Sequence[Sequence[float]], paths: Sequence[tuple[int, ...]]) ->
     return math.sqrt(sum((2 * d - 1) * p for d, p in enumerate(reach, 1)) - mean**2)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
-    ("tree", "rates", "ranks"),
+    ("tree", "temperature", "rates", "ranks"),
     [
-        ("chain", (0.8,), (1.0, 0.0)),
-        ("chain", (0.9, 0.5, 0.7), (1.0,)),
-        ("chain", (0.8, 0.6), (0.7, 0.3)),
-        ("static", (0.8,), RANKS),
-        ("static", (0.9, 0.6, 0.8, 0.3), RANKS),
-        ("dynamic", (0.8,), RANKS),
-        ("dynamic", (0.5, 0.9), RANKS),
+        ("chain", 0.0, (0.8,), (1.0, 0.0)),
+        ("chain", 1.0, (0.9, 0.5, 0.7), (1.0,)),
+        ("chain", 1.0, (0.8, 0.6), (0.7, 0.3)),
+        ("static", 0.0, (0.8,), RANKS),
+        ("static", 1.0, (0.9, 0.6, 0.8, 0.3), RANKS),
+        ("dynamic", 1.0, (0.5, 0.9), RANKS),
     ],
 )
 def test_acceptance_is_what_was_asked_for(
-    tree: str, rates: tuple[float, ...], ranks: tuple[float, ...], temperature: float
+    tree: str, temperature: float, rates: tuple[float, ...], ranks: tuple[float, ...]
 ) -> None:
     words = [f"tree={tree}", f"sampling.temperature={temperature}"]
     words += [f"drafter.rates={list(rates)}", f"drafter.ranks={list(ranks)}"]
     if tree == "dynamic":
         words += ["tree.top_k=3"]
-    engine = made_of(words, 2500)
+    count = 1500 if tree == "chain" else 600
+    engine = made_of(words, count)
     loop = engine.decoding()
     loop.begin(PROMPT_TOY)
     lengths: list[int] = []
     paths: set[tuple[tuple[int, ...], ...]] = set()
     while loop.finish_reason is None:
         record = loop.step()
-        if len(loop.context) < len(PROMPT_TOY) + 2490:  # the last drafts are cut by the limit
+        if len(loop.context) < len(PROMPT_TOY) + count - 10:  # the last drafts are cut by the limit
             lengths.append(len(record.tokens))
-            paths.add(tuple(rank_paths(record.draft, len(ranks))))
+            paths.add(shape_of(engine.parts.tree, record.draft, len(ranks)))
     assert len(paths) == 1, "the shape does not depend on what is right"
     (shape,) = paths
     rows = table(rates, ranks, 8)
     expected, deviation = expected_length(rows, shape), spread(rows, shape)
     assert abs(sum(lengths) / len(lengths) - expected) < 4 * deviation / math.sqrt(len(lengths))
     # The bound is tight enough to tell another rate.
-    other = expected_length(table([0.9 * one for one in rates], ranks, 8), shape)
+    other = expected_length(table([0.8 * one for one in rates], ranks, 8), shape)
     assert abs(expected - other) > 4 * deviation / math.sqrt(len(lengths))
 
 
 def test_rates_by_depth_are_met_one_by_one() -> None:
     rates = (0.9, 0.4, 0.7)
-    engine = made_of([f"drafter.rates={list(rates)}", "drafter.ranks=[1]"], 3000)
+    engine = made_of([f"drafter.rates={list(rates)}", "drafter.ranks=[1]"], 1500)
     meter = Meter(torch.device("cpu"))
     meter.begin()
     engine.generate(PROMPT_TOY, observers=[meter])
@@ -194,6 +202,13 @@ def test_the_end_of_the_text_is_the_end_of_the_draft() -> None:
     answer = load(words).generate(PROMPT_TOY)
     assert answer.finish_reason == "eos"
     assert answer.tokens == text[: len(answer.tokens)]
+
+
+@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
+def test_it_reads_nothing(tree: str) -> None:
+    engine = made_of([f"tree={tree}", "sampling.temperature=0.8"], 40)
+    for seen in read_in(engine.decoding(), HostReads(), PROMPT_TOY):
+        assert len(seen) == 1, seen
 
 
 # The mark

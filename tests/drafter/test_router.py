@@ -28,6 +28,7 @@ from specframe.task.enumeration import exact_law, max_error, sequence_law
 from specframe.tree.chain import Chain
 from specframe.tree.static import Static
 from specframe.types import Frontier, How, Needs, Proposal
+from tests.counting import HostReads
 from tests.methods import Lookahead, Recycling
 from tests.models import (
     CPU,
@@ -47,6 +48,7 @@ from tests.models import (
     target,
     tree_of,
 )
+from tests.test_syncs import read_in
 
 REPEATS = (5, 17, 42, 8, 5, 17, 42, 8, 5, 17, 42)
 
@@ -401,6 +403,14 @@ def test_a_forced_step_has_nothing_read_back() -> None:
         loop.step()
     prompt = loop.context.tokens[: len(PROMPT) + 3]
     assert loop.context.tokens == [*prompt, *oracle("llama", tuple(prompt), 17)]
+
+
+@pytest.mark.parametrize("mode", ["pick", "merge"])
+@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
+def test_it_reads_nothing(tree: str, mode: str) -> None:
+    words = ["target=toy", "drafter=router", f"drafter.mode={mode}", f"tree={tree}"]
+    for seen in read_in(load(words).decoding(), HostReads(), (1, 2, 3, 1, 2), steps=8):
+        assert len(seen) == 1, seen
 
 
 # Words
