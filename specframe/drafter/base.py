@@ -55,6 +55,7 @@ class Drafter(ABC):
         """Whole branches of tokens after the root, best first."""
         raise NotImplementedError(f"{type(self).__name__} has no branches of its own")
 
+    @property
     def match_length(self) -> int | None:
         """Tokens at the context's end that it found elsewhere; None where it looks nothing up."""
         return None
@@ -121,6 +122,7 @@ class Retrieval(Drafter):
             )
         ]
 
+    @property
     def match_length(self) -> int | None:
         """Unless a subclass measures: as long as can be where anything is found, else 0."""
         return sys.maxsize if self.continuations() else 0

@@ -62,6 +62,7 @@ class Ngram(Retrieval):
             Continuation(tokens[end : end + self.length], _LONGER**n) for end, n in found.items()
         ]
 
+    @property
     def match_length(self) -> int:
         self._index()
         tokens = self.context.tokens

@@ -115,7 +115,7 @@ class Router(Drafter):
 
     def _ranked(self) -> list[Drafter]:
         """Longest matches first, then models, then matches that are too short; ties as listed."""
-        lengths = [(one, one.match_length()) for one in self.parts]
+        lengths = [(one, one.match_length) for one in self.parts]
         models = [one for one, length in lengths if length is None]
         measured = [(one, length) for one, length in lengths if length is not None]
         measured.sort(key=lambda pair: -pair[1])
