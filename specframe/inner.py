@@ -15,7 +15,7 @@ from specframe.composite import members
 from specframe.errors import ConfigError
 from specframe.records import InnerLoop
 
-_NO_STOP = {"eos": [], "strings": None, "criteria": None}
+_NO_STOP: dict[str, Any] = {"eos": [], "strings": None, "criteria": None}
 
 
 def bind_drafter(values: dict[str, Any], word: str | None = None, where: str = "drafter") -> Bound:

@@ -25,6 +25,7 @@ from specframe.records import StepRecord
 from specframe.target.toy import Toy
 from specframe.task.broken import Careless, NoResidual
 from specframe.task.enumeration import exact_law, max_error, sequence_law
+from specframe.tree.base import dealt
 from specframe.tree.chain import Chain
 from specframe.tree.static import Static
 from specframe.types import Frontier, How, Needs, Proposal
@@ -480,3 +481,12 @@ def test_the_same_sources_are_the_same_class() -> None:
     assert one is two is not other
     assert issubclass(other, Router)
     assert (one.gives_laws, other.gives_laws) == (True, False)
+
+
+def test_ranks_are_dealt_in_turn_as_far_as_each_lasts() -> None:
+    wide, narrow = (Proposal(candidates=torch.zeros(1, k)) for k in (5, 2))
+    empty = Proposal()
+    ranks = [ranks for _, ranks in dealt([wide, empty, narrow], 6)]
+    assert ranks == [[0, 2, 4, 5], [1, 3]]
+    assert dealt([wide], 3) == [(wide, [0, 1, 2])]
+    assert dealt([empty], 3) == dealt([], 3) == []
