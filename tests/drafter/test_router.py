@@ -439,7 +439,7 @@ def test_each_source_has_its_own_keys() -> None:
     assert isinstance(lookup, Ngram)
     assert isinstance(model, LM)
     assert (lookup.n_max, lookup.n_min) == (7, 1)
-    assert model.model is load(["target=toy"]).parts.target
+    assert model.model is load(["target=toy", "drafter=none"]).parts.target
 
 
 @pytest.mark.parametrize(
