@@ -1,8 +1,10 @@
-"""Drafters without any cache, slow and plain, that the fast ones must agree with node by node."""
+"""Drafters without any cache, slow and plain, that the fast ones must agree with node by node,
+and the combinations in which they do."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -10,10 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from specframe.accept.base import AcceptRule
+from specframe.accept.match import Match
+from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
-from specframe.records import Context
+from specframe.records import Context, StepRecord
 from specframe.types import Frontier, Proposal, TargetOutput
-from tests.models import full_logits, raw
+from tests.models import TINY, Composition, Outcome, full_logits, raw, target, tree_of
 
 Logits = Callable[[Sequence[int], int], Tensor]  # (tokens, place of the root) -> [V] after the last
 
@@ -103,3 +108,55 @@ def _counted(inner: Callable[..., Any], seen: list[int]) -> Callable[..., Any]:
         return inner(*args, **kwargs)
 
     return run
+
+
+# Combinations
+
+TREES = ("chain", "static", "dynamic")
+WAYS: list[tuple[AcceptRule, Any, float]] = [
+    (Match(), "place", 0.0),
+    (Match(), "place", 0.9),
+    (Match(), "coupled", 0.9),
+    (Rejection(), "place", 0.9),
+    (Rejection(), "wor", 0.9),
+    (Rejection(), "iid", 0.9),
+]
+
+
+def composed(tree: str, how: Any = "place", family: str = "llama", **more: Any) -> Composition:
+    return Composition(target=target(family), tree=tree_of(tree, how), how=how, **more)
+
+
+def shape(outcome: Outcome) -> list[tuple[list[int], list[int], list[int]]]:
+    """What each step drafted, where it lay in the tree, and what it emitted."""
+    drafts = [(record.draft, record.tokens) for record in outcome.records]
+    return [
+        (torch.where(one.alive, one.tokens, -1).tolist(), one.parents.tolist(), tokens)
+        for one, tokens in drafts
+    ]
+
+
+def cases() -> list[Any]:
+    """(family, tree, rule, how, temperature): every way on one family, two on each of the others;
+    rejection does not judge draws that are re-ranked."""
+    found = []
+    for family, tree, (rule, how, temperature) in itertools.product(TINY, TREES, WAYS):
+        reranked = tree == "dynamic" and how in ("wor", "iid")
+        few = how == "coupled" if tree == "dynamic" else how == "wor"
+        if not reranked and (family == "llama" or temperature == 0 or few):
+            found.append((family, tree, rule, how, temperature))
+    return found
+
+
+def full_cases() -> list[Any]:
+    """Those in which a perfect drafter is accepted down to a leaf: placed children are accepted as
+    often as the target says them, and a re-ranking may leave the right draw out."""
+    return [
+        case for case in cases() if case[4] == 0 or (case[3] != "place" and case[1] != "dynamic")
+    ]
+
+
+def ends_on_a_leaf(record: StepRecord) -> bool:
+    """Whether nothing drafted stands below the last accepted row."""
+    draft, last = record.draft, record.path[-1] if record.path else 0
+    return not bool((draft.alive & (draft.parents == last)).any())

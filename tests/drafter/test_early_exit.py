@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor
 from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
-from specframe.accept.rejection import Rejection
 from specframe.cache.base import CacheManager
 from specframe.cache.static import Static as StaticCache
 from specframe.drafter.early_exit import EarlyExit
@@ -34,7 +32,6 @@ from tests.models import (
     RUNTIME,
     TINY,
     Composition,
-    Outcome,
     assert_fresh,
     decode,
     model,
@@ -45,48 +42,24 @@ from tests.models import (
     target,
     tree_of,
 )
-from tests.slow import Slow, count_blocks, first_layers
+from tests.slow import (
+    TREES,
+    Slow,
+    cases,
+    composed,
+    count_blocks,
+    ends_on_a_leaf,
+    first_layers,
+    full_cases,
+    shape,
+)
 from tests.test_syncs import check
 
-TREES = ("chain", "static", "dynamic")
 COUNT = 16
-WAYS: list[tuple[AcceptRule, Any, float]] = [
-    (Match(), "place", 0.0),
-    (Match(), "place", 0.9),
-    (Match(), "coupled", 0.9),
-    (Rejection(), "place", 0.9),
-    (Rejection(), "wor", 0.9),
-    (Rejection(), "iid", 0.9),
-]
-
-
-def composed(tree: str, how: Any = "place", family: str = "llama", **more: Any) -> Composition:
-    return Composition(target=target(family), tree=tree_of(tree, how), how=how, **more)
 
 
 def early(layer: int | None, family: str = "llama") -> EarlyExit:
     return EarlyExit(layer=layer, target=target(family))
-
-
-def shape(outcome: Outcome) -> list[tuple[list[int], list[int], list[int]]]:
-    """What each step drafted, where it lay in the tree, and what it emitted."""
-    drafts = [(record.draft, record.tokens) for record in outcome.records]
-    return [
-        (torch.where(one.alive, one.tokens, -1).tolist(), one.parents.tolist(), tokens)
-        for one, tokens in drafts
-    ]
-
-
-def cases() -> list[Any]:
-    """(family, tree, rule, how, temperature): every way on one family, two on each of the others;
-    rejection does not judge draws that are re-ranked."""
-    found = []
-    for family, tree, (rule, how, temperature) in itertools.product(TINY, TREES, WAYS):
-        reranked = tree == "dynamic" and how in ("wor", "iid")
-        few = how == "coupled" if tree == "dynamic" else how == "wor"
-        if not reranked and (family == "llama" or temperature == 0 or few):
-            found.append((family, tree, rule, how, temperature))
-    return found
 
 
 @pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), cases())
@@ -114,19 +87,15 @@ def test_drafts_and_text_are_those_of_a_slow_reference(
             assert outcome.tokens == text
 
 
-@pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), cases())
+@pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), full_cases())
 def test_all_layers_are_a_perfect_drafter(
     family: str, tree: str, rule: AcceptRule, how: Any, temperature: float
 ) -> None:
     drafter, sampling = early(LAYERS, family), sampling_config(temperature)
     given = {"accept": rule, "sampling": sampling, "family": family}
     outcome = decode(composed(tree, how, drafter=drafter, **given), count=COUNT)
-    # Placed children are accepted as often as the target says them, drawn ones always, unless a
-    # re-ranking left the right one out.
-    if temperature == 0 or (how != "place" and tree != "dynamic"):
-        for record in outcome.records[:-1]:
-            draft, last = record.draft, record.path[-1]
-            assert not (draft.alive & (draft.parents == last)).any(), "it stopped above a leaf"
+    assert outcome.num_accepted >= 8
+    assert all(ends_on_a_leaf(record) for record in outcome.records[:-1])
     if isinstance(rule, Match):
         plain = Composition(target=target(family), sampling=sampling)
         assert outcome.tokens == decode(plain, count=COUNT).tokens
