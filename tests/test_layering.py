@@ -70,7 +70,8 @@ ALLOWED: dict[str, str] = {
     "task.train": "binding checkpoint.* data.* drafter.net.* errors generation manifest "
     "target.base task.base task.batched task.questions train.* types",
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "
-    "generation manifest records registry target.base task.batched task.questions train.* types",
+    "generation manifest records registry shipped target.base task.batched task.questions train.* "
+    "types",
     "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
     "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* "
     "task.* trace tree.* types",
