@@ -57,9 +57,11 @@ class MTP(FeatureDrafter):
     ) -> None:
         chosen = Choice.of("mtp", path, vocabulary, target.name)
         net = load_mtp(chosen.path)
-        asked = {"feature": feature, "recycle": recycle}
-        told = {key: state for key, state in asked.items() if state is not None}
-        net.options = replace(net.options, **told)
+        net.options = replace(
+            net.options,
+            feature=feature or net.options.feature,
+            recycle=recycle or net.options.recycle,
+        )
         self._adopt(net, chosen.vocabulary, target, new_cache(), runtime)
 
     @classmethod

@@ -197,7 +197,7 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "schedule": schedule(),
         "chosen": {"name": type(recipe).__name__},
         "target": target or small_target(),
-        "identity": {"weights": "tiny"},
+        "identity": {"name": "tiny", "weights": "tiny"},
         "samples": samples(),
         "wide": [],
         "machine": machine,
