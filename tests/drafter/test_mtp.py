@@ -49,7 +49,7 @@ from tests.models import model as model_of
 
 TREES = ("chain", "static", "dynamic")
 COUNTS = (1, 2, 3)
-STATES = [(f, r) for f in ("post_norm", "pre_norm") for r in ("post_norm", "pre_norm")]
+SWITCHED = [("chain", "pre_norm", "post_norm"), ("chain", "post_norm", "pre_norm")]
 
 
 def mtp(net: MTPNet, model: Any = None, cache: str = "dynamic", **more: Any) -> MTP:
@@ -149,9 +149,11 @@ class Watched:
         return proposals
 
 
-@pytest.mark.parametrize(("feature", "recycle"), STATES)
+@pytest.mark.parametrize(
+    ("tree", "feature", "recycle"),
+    [*((tree, "post_norm", "post_norm") for tree in TREES), *SWITCHED],
+)
 @pytest.mark.parametrize("modules", COUNTS)
-@pytest.mark.parametrize("tree", TREES)
 def test_every_proposal_is_the_formulas(
     tree: str, modules: int, feature: Any, recycle: Any
 ) -> None:
