@@ -6,12 +6,12 @@ Files that are read: the EAGLE programs' own, SpecForge's (the same names) and t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from specframe.checkpoint.files import check_keys, read
+from specframe.checkpoint.files import read
 from specframe.checkpoint.layout import (
     EAGLE3_PREFIXES,
     EAGLE_PREFIXES,
@@ -22,11 +22,9 @@ from specframe.checkpoint.layout import (
     num_layers,
     shape_of,
 )
+from specframe.checkpoint.strict import check, filled
 from specframe.drafter.net.heads import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
 from specframe.errors import ConfigError
-
-Net = TypeVar("Net", bound=nn.Module)
-_Q_NORM, _K_NORM = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
 
 
 def load_eagle(path: str) -> EagleNet:
@@ -45,7 +43,7 @@ def load_eagle(path: str) -> EagleNet:
         norms = ["post_attention_layernorm"] + ["input_layernorm"] * (index > 0)
         needed, allowed = layer_keys(f"layers.{index}.", norms)
         required, optional = required + needed, optional + allowed
-    _check(one, required, optional, "an EAGLE head")
+    check(one, required, optional, "an EAGLE head")
     options = EagleOptions(
         shape=shape_of(one, "layers.0."),
         layers=layers,
@@ -56,7 +54,7 @@ def load_eagle(path: str) -> EagleNet:
     )
     with torch.device("meta"):
         net = EagleNet(options)
-    return _filled(net, one)
+    return filled(net, one)
 
 
 def load_eagle3(path: str) -> Eagle3Net:
@@ -80,12 +78,12 @@ def load_eagle3(path: str) -> Eagle3Net:
         required, optional = required + needed, optional + allowed
     fused = [key for key in tensors if key.startswith("fc_norm.")]
     required += [f"fc_norm.{index}.weight" for index in range(len(fused))]
-    _check(one, required, optional, "an EAGLE-3 head")
+    check(one, required, optional, "an EAGLE-3 head")
     options = _eagle3_options(one, layers, len(fused))
     _check_map(one, options)
     with torch.device("meta"):
         net = Eagle3Net(options)
-    return _filled(net, one)
+    return filled(net, one)
 
 
 def _numbered(tensors: Mapping[str, Tensor]) -> bool:
@@ -165,38 +163,3 @@ def _check_map(one: Held, options: Eagle3Options) -> None:
 
 def _rows(tensors: Mapping[str, Tensor], key: str) -> int:
     return tensors[key].shape[0] if key in tensors else 0
-
-
-def _check(one: Held, required: list[str], optional: list[str], what: str) -> None:
-    # A bias or a head norm that one layer has, every layer must have.
-    inner = [key for key in optional if _part(key) is not None]
-    present = {_part(key) for key in inner if key in one.tensors}
-    if present & {_Q_NORM, _K_NORM}:
-        present |= {_Q_NORM, _K_NORM}
-    required = required + [key for key in inner if _part(key) in present]
-    check_keys(
-        map(one.original, one.tensors),
-        required=map(one.original, required),
-        optional=map(one.original, optional),
-        what=f"{one.files.place} is not {what} as it should be",
-    )
-
-
-def _part(key: str) -> str | None:
-    """The name within its layer, None for a key outside of layers."""
-    pieces = key.split(".")
-    return ".".join(pieces[-3:]) if len(pieces) > 3 else None
-
-
-def _filled(net: Net, one: Held) -> Net:
-    """The network with the file's tensors in place of its own, in their dtypes."""
-    expected = net.state_dict()
-    wrong = [
-        f"{one.original(key)} {list(value.shape)} instead of {list(expected[key].shape)}"
-        for key, value in one.tensors.items()
-        if value.shape != expected[key].shape
-    ]
-    if wrong:
-        raise ConfigError(f"{one.files.place}: shapes do not fit together: {'; '.join(wrong)}")
-    net.load_state_dict(one.tensors, strict=True, assign=True)
-    return net.eval().requires_grad_(False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.checkpoint.layout import EAGLE3_PREFIXES, EAGLE_PREFIXES, replaced
 from specframe.drafter.net.heads import Eagle3Net, EagleNet
-from specframe.drafter.net.layers import Rope
+from specframe.drafter.net.layers import Rope, Shape
 
 Layout = Literal["eagle", "speculators"]
 
@@ -47,13 +47,22 @@ def save(
 
 def config_of(net: EagleNet | Eagle3Net) -> dict[str, Any]:
     """The flat configuration of a network, by the names of a Llama configuration."""
-    options, shape = net.options, net.options.shape
-    config: dict[str, Any] = {
+    options = net.options
+    config = layer_config(options.shape, layers=options.layers)
+    config |= {"bias": options.bias, "qkv_bias": config["attention_bias"]}
+    if options.vocab_size is not None:
+        config["vocab_size"] = options.vocab_size
+    return config | (_eagle3_fields(net) if isinstance(net, Eagle3Net) else {})
+
+
+def layer_config(shape: Shape, *, layers: int) -> dict[str, Any]:
+    """What tells a reader how to run layers of a shape, by the names of a Llama configuration."""
+    return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
-        "num_hidden_layers": options.layers,
+        "num_hidden_layers": layers,
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads,
         "head_dim": shape.head_dim,
@@ -61,13 +70,8 @@ def config_of(net: EagleNet | Eagle3Net) -> dict[str, Any]:
         "rms_norm_eps": shape.eps,
         "rope_theta": shape.rope.base,
         "rope_scaling": _scaling(shape.rope),
-        "bias": options.bias,
-        "qkv_bias": "q_proj" in shape.biases,
         "attention_bias": "q_proj" in shape.biases,
     }
-    if options.vocab_size is not None:
-        config["vocab_size"] = options.vocab_size
-    return config | (_eagle3_fields(net) if isinstance(net, Eagle3Net) else {})
 
 
 def _eagle3_fields(net: Eagle3Net) -> dict[str, Any]:

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from specframe.checkpoint.export import save
+from specframe.checkpoint.mtp import save_mtp
 from specframe.drafter.net.heads import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
 from specframe.drafter.net.layers import Shape
+from specframe.drafter.net.mtp import MTPNet, MTPOptions
 from specframe.target.hf import HF
 from tests.checkpoint import medusa_heads
 from tests.models import RUNTIME, VOCAB, model
@@ -63,6 +65,12 @@ def eagle3_net(seed: int = 0, *, draft_vocab: int = 40, **changes: Any) -> Eagle
     return filled(net, seed)
 
 
+def mtp_net(seed: int = 0, **changes: Any) -> MTPNet:
+    """Random modules, one unless told."""
+    fields = {"shape": shape(), "first": 3, "vocab_size": VOCAB}
+    return filled(MTPNet(MTPOptions(**{**fields, **changes})), seed)
+
+
 @lru_cache
 def bigram(vocab: int = VOCAB) -> Any:
     """A Llama whose blocks add nothing: its feature is its token's embedding, of unit rms."""
@@ -97,6 +105,19 @@ def perfect_eagle(noise: float = 0.0) -> EagleNet:
     silence(net)
     held = torch.cat([torch.eye(HIDDEN), torch.zeros(HIDDEN, HIDDEN)], dim=1).double()
     net.fc.weight.copy_(held + noise * net.fc.weight)
+    return net
+
+
+def perfect_mtp(noise: float = 0.0, **changes: Any) -> MTPNet:
+    """Right on `bigram`: every module hands on the embedding of the token that it reads."""
+    net = mtp_net(3, **changes)
+    silence(net)
+    held = torch.cat([torch.eye(HIDDEN), torch.zeros(HIDDEN, HIDDEN)], dim=1).double()
+    for index in range(net.options.modules):
+        module = net.module(index)
+        module.eh_proj.weight.copy_(held + noise * module.eh_proj.weight)
+        module.enorm.weight.fill_(1.0)
+        module.shared_head.norm.weight.fill_(1.0)
     return net
 
 
@@ -139,12 +160,17 @@ def words_for(drafter: str, family: str, folder: Path) -> tuple[str, ...]:
         return (f"drafter.corpus={path}",)
     if drafter == "medusa":
         return medusa_heads.words_for(family, folder)
-    if drafter != "eagle":
+    if drafter not in ("eagle", "mtp"):
         return ()
     small: dict[str, Any] = {
         "hidden": 6,
         "shape": shape(6, heads=1, kv_heads=1, head_dim=6),
         "vocab_size": 6,
     }
-    save(eagle_net(**(small if family == "toy" else {})), folder)
+    given = small if family == "toy" else {}
+    if drafter == "mtp":
+        given = {key: value for key, value in given.items() if key != "hidden"}
+        save_mtp(mtp_net(modules=2, **given), folder)
+    else:
+        save(eagle_net(**given), folder)
     return (f"drafter.path={folder}",)

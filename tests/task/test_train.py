@@ -23,8 +23,8 @@ from specframe.train.origin import command, portable_tree
 from tests.models import speller
 from tests.train.lessons import small_target, write
 
-CHOICES = ("eagle", "hass", "eagle3", "medusa1", "medusa2")
-RECIPES = ("eagle", "hass", "eagle3", "medusa1")
+CHOICES = ("eagle", "hass", "eagle3", "medusa1", "medusa2", "mtp")
+RECIPES = ("eagle", "hass", "eagle3", "medusa1", "mtp")
 SHORT = (
     "task=train",
     "drafter=none",
@@ -183,7 +183,7 @@ def test_every_number_of_a_recipe_says_where_it_is_from(recipe: str) -> None:
     for line in file.read_text(encoding="utf-8").splitlines()[1:]:
         assert "#" in line or line.startswith("name:"), line
     made, schedule = recipe_of({"train": yaml.safe_load(file.read_text(encoding="utf-8"))})
-    assert made.drafter in ("eagle", "eagle3", "medusa")
+    assert made.drafter in ("eagle", "eagle3", "medusa", "mtp")
     assert schedule.factor(0) < schedule.factor(schedule.warmup_steps) == 1.0
     assert schedule.factor(schedule.max_steps) == pytest.approx(0.1)
 

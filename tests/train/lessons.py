@@ -20,6 +20,7 @@ from specframe.train.eagle3 import Eagle3
 from specframe.train.fit import Machine
 from specframe.train.medusa import Medusa
 from specframe.train.medusa2 import Medusa2
+from specframe.train.mtp import MTP
 from specframe.train.schedule import Schedule
 from specframe.train.text import Split, split
 from tests.models import RUNTIME, model
@@ -146,6 +147,24 @@ def medusa2(**changes: Any) -> Medusa2:
     return Medusa2(**{**values, **changes})
 
 
+def mtp(**changes: Any) -> MTP:
+    """One module that is used twice."""
+    values: dict[str, Any] = {
+        "unroll": 2,
+        "decay": 0.6,
+        "hard": 1.0,
+        "soft": 0.0,
+        "feature": "post_norm",
+        "recycle": "post_norm",
+        "prompt_weight": 0.0,
+        "vocabulary": None,
+        "min_coverage": 0.0,
+        "negatives": None,
+        "intermediate": None,
+    }
+    return MTP(**{**values, **changes})
+
+
 def schedule(**changes: Any) -> Schedule:
     """Twenty steps."""
     values: dict[str, Any] = {
@@ -178,7 +197,7 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "schedule": schedule(),
         "chosen": {"name": type(recipe).__name__},
         "target": target or small_target(),
-        "identity": {"weights": "tiny"},
+        "identity": {"name": "tiny", "weights": "tiny"},
         "samples": samples(),
         "wide": [],
         "machine": machine,

@@ -17,6 +17,7 @@ from specframe.checkpoint.medusa import load_medusa
 from specframe.drafter.eagle import Eagle
 from specframe.drafter.eagle3 import Eagle3
 from specframe.drafter.medusa import Medusa as MedusaDrafter
+from specframe.drafter.mtp import MTP
 from specframe.errors import ConfigError
 from specframe.target.hf import HF
 from specframe.train.base import FINAL, Frozen
@@ -32,6 +33,7 @@ from tests.train.lessons import (
     eagle3,
     medusa,
     medusa2,
+    mtp,
     samples,
     schedule,
     small_target,
@@ -165,6 +167,26 @@ def test_eagle3_with_a_reduced_vocabulary(tmp_path: Path) -> None:
     drafter = from_file("eagle3", tmp_path / "head")
     assert drafter.net.target_ids().tolist() == ids
     assert len(ids) == 80
+    assert accepted(drafter) > 0
+
+
+@pytest.mark.parametrize("state", ["post_norm", "pre_norm"])
+@pytest.mark.parametrize(("hard", "soft"), [(1.0, 0.0), (0.0, 1.0)])
+def test_mtp(hard: float, soft: float, state: Any, tmp_path: Path) -> None:
+    recipe = mtp(hard=hard, soft=soft, feature=state, recycle=state, vocabulary=90, negatives=40)
+    course(tmp_path, recipe, schedule=schedule(max_steps=60)).run()
+    found = losses(tmp_path)
+    assert found[-1] < 0.95 * found[0]
+    drafter = MTP(
+        path=str(tmp_path / "head"),
+        vocabulary=str(tmp_path / "head" / "vocabulary.json"),
+        feature=None,
+        recycle=None,
+        target=small_target(),
+        new_cache=CACHE_MAKERS["dynamic"],
+        runtime=RUNTIME,
+    )
+    assert drafter.needs.taps == (f"final_{state.replace('_', '')}",)
     assert accepted(drafter) > 0
 
 

@@ -9,12 +9,22 @@ import pytest
 import torch
 
 from specframe.checkpoint.eagle import load_eagle, load_eagle3
+from specframe.checkpoint.mtp import save_mtp
 from specframe.errors import ConfigError
 from specframe.train.base import Recipe
 from specframe.train.schedule import Schedule
 from specframe.train.start import take_over
-from tests.checkpoint.heads import eagle_net
-from tests.train.lessons import course, eagle, eagle3, medusa, medusa2, schedule, small_target
+from tests.checkpoint.heads import eagle_net, mtp_net
+from tests.train.lessons import (
+    course,
+    eagle,
+    eagle3,
+    medusa,
+    medusa2,
+    mtp,
+    schedule,
+    small_target,
+)
 
 
 def curve(folder: Path) -> list[dict[str, float]]:
@@ -27,7 +37,7 @@ def still(first: Path) -> Schedule:
     return schedule(max_steps=1, lr=1e-12, start=str(first / "head"))
 
 
-@pytest.mark.parametrize("recipe", [eagle(), eagle3(vocabulary=80), medusa(vocabulary=90)])
+@pytest.mark.parametrize("recipe", [eagle(), eagle3(vocabulary=80), medusa(vocabulary=90), mtp()])
 def test_it_goes_on_where_the_head_ended(recipe: Recipe, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     course(first, recipe, schedule=schedule(max_steps=40)).run()
@@ -74,6 +84,15 @@ def test_a_published_head_brings_embeddings_and_lacks_a_bias(tmp_path: Path) -> 
     take_over(fresh, trained, path="theirs")
     assert not fresh.fc.bias.any()
     assert torch.equal(fresh.fc.weight, theirs["fc.weight"])
+
+
+def test_published_modules_bring_copies_of_the_targets_tables(tmp_path: Path) -> None:
+    own = mtp_net(5, embeddings=97, head=97)
+    save_mtp(own, tmp_path)
+    recipe = mtp(intermediate=48)
+    fresh = recipe.make(small_target(), None).double()
+    take_over(fresh, recipe.load(str(tmp_path)), path="theirs")
+    assert torch.equal(fresh.module(0).eh_proj.weight, own.module(0).eh_proj.weight)
 
 
 def test_other_kinds_are_refused() -> None:

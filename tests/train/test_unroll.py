@@ -11,6 +11,7 @@ import torch
 from specframe.drafter.eagle import Eagle
 from specframe.drafter.eagle3 import Eagle3
 from specframe.drafter.medusa import Medusa
+from specframe.drafter.mtp import MTP
 from specframe.target.hf import HF
 from specframe.train.base import FINAL, Frozen
 from specframe.train.batches import Batch, collate
@@ -19,9 +20,9 @@ from specframe.train.features import Features, Tapped
 from specframe.train.text import Sample
 from specframe.train.unroll import Window, unroll
 from specframe.tree.chain import Chain
-from tests.checkpoint.heads import eagle3_net, eagle_net
+from tests.checkpoint.heads import eagle3_net, eagle_net, mtp_net
 from tests.models import CACHE_MAKERS, RUNTIME, Composition, decode
-from tests.train.lessons import eagle, eagle3, medusa, samples, small_target
+from tests.train.lessons import eagle, eagle3, medusa, mtp, samples, small_target
 
 DEPTH = 3
 
@@ -49,7 +50,17 @@ def medusa_net(held: HF) -> Any:
     return net
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def bigram_mtp(held: HF) -> Any:
+    """A module that reads what follows off its token: x = e, as the blocks are damped."""
+    net = mtp_net(1)
+    module = net.module(0)
+    module.eh_proj.weight.mul_(0.05).add_(torch.cat([torch.eye(32), torch.zeros(32, 32)], dim=1))
+    for one in (module.self_attn.o_proj, module.mlp.down_proj):
+        one.weight.mul_(0.05)
+    return net
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "mtp"])
 def test_a_simulated_chain_is_what_decoding_accepts(kind: str) -> None:
     held, part = small_target(), samples().all
     if kind == "eagle":
@@ -58,6 +69,9 @@ def test_a_simulated_chain_is_what_decoding_accepts(kind: str) -> None:
         net.fc.weight.mul_(0.05).add_(torch.cat([torch.zeros(32, 32), torch.eye(32)], dim=1))
         drafter: Any = Eagle.of(net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
         frozen = Frozen.of(held, None)
+    elif kind == "mtp":
+        recipe, net, frozen = mtp(), bigram_mtp(held), Frozen.of(held, None)
+        drafter = MTP.of(net, target=held, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
     elif kind == "medusa":
         recipe, net = medusa(), medusa_net(held)
         drafter, frozen = Medusa.of(net, target=held, runtime=RUNTIME), Frozen.of(held, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Protocol
 
 import torch
@@ -28,8 +29,8 @@ class FeatureNet(Protocol):
     def fuse(self, features: Tensor) -> Tensor:
         """[R, W] true features of the target -> [R, H] states."""
 
-    def __call__(self, states: Tensor, embedded: Tensor, view: View) -> Tensor:
-        """[1, R, H] states and embeddings -> [1, R, H] predicted states."""
+    def __call__(self, states: Tensor, embedded: Tensor, view: View, *stage: int) -> Tensor:
+        """[1, R, H] states and embeddings -> [1, R, H] predicted states (see `_stage`)."""
 
 
 @dataclass
@@ -117,7 +118,8 @@ class FeatureDrafter(Drafter):
         states = self._feed(frontier) if frontier.depth else self._catch_up(frontier)
         if states is None:
             return []
-        return [Proposal(logits=self._head(states), ids=self._ids, source=self._source)]
+        logits = self._logits(states, frontier.depth)
+        return [Proposal(logits=logits, ids=self._ids, source=self._source)]
 
     def observe(self, record: StepRecord) -> None:
         rows = torch.tensor([0, *record.path], device=record.draft.tokens.device)
@@ -131,6 +133,18 @@ class FeatureDrafter(Drafter):
         self._outputs.truncate(self._cache.length)
         self._pending.truncate(pairs - self._cache.length)
         self._levels = {}
+
+    def _logits(self, states: Tensor, depth: int) -> Tensor:
+        """[F, Vd] of the children of nodes at a depth, whose states are [F, ...]."""
+        return self._head(states)
+
+    def _stage(self, depth: int) -> int:
+        """What `net` is told of a depth (0: true features) where its passes differ; 0 is untold."""
+        return 0
+
+    def _entering(self, features: Tensor) -> Tensor:
+        """States that true features [R, W] of the next pairs give."""
+        return self.net.fuse(features)
 
     def _forget(self) -> None:
         self._pending = _Chunks()  # features of committed tokens that the network has not seen
@@ -167,9 +181,9 @@ class FeatureDrafter(Drafter):
         start = cache.length + 1
         columns = torch.arange(cache.width, device=self._device)
         states = self._run(
-            self.net.fuse(features),
+            self._entering(features),
             self._context.ids[start : start + count],
-            positions=slots,
+            depth=0,
             slots=slots,
             visible=columns[None, :] <= slots[:, None],
         )
@@ -190,7 +204,7 @@ class FeatureDrafter(Drafter):
         states = self._run(
             above.states[places],
             frontier.tokens.clamp_min(0),  # a dead node has no token
-            positions=torch.full_like(slots, cache.length + frontier.depth - 1),
+            depth=frontier.depth,
             slots=slots,
             visible=visible,
         )
@@ -199,18 +213,28 @@ class FeatureDrafter(Drafter):
         return states
 
     def _run(
-        self, states: Tensor, tokens: Tensor, *, positions: Tensor, slots: Tensor, visible: Tensor
+        self, states: Tensor, tokens: Tensor, *, depth: int, slots: Tensor, visible: Tensor
     ) -> Tensor:
-        """[R, H] one pass of the network over states [R, H] and tokens [R]."""
-        key = (self._source, len(tokens), self._cache.width)
-        run = self._runtime.wrap(self._forward, key)
-        return run(states, tokens, positions, slots, visible)
+        """States of one pass of the network over states [R, ...] and tokens [R]."""
+        first = self._cache.length + depth - 1
+        positions = torch.full_like(slots, first) if depth else slots
+        stage = self._stage(depth)
+        forward = partial(self._forward, stage=stage) if stage else self._forward
+        key = (self._source, stage, len(tokens), self._cache.width)
+        return self._runtime.wrap(forward, key)(states, tokens, positions, slots, visible)
 
     def _forward(
-        self, states: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor
+        self,
+        states: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        visible: Tensor,
+        stage: int = 0,
     ) -> Tensor:
         def keep(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             return self._cache.update(layer, keys, values, slots)
 
         view = View(positions=positions, visible=visible, keep=keep)
-        return self.net(states[None], self._embed(tokens)[None], view)[0]
+        told = (stage,) if stage else ()
+        return self.net(states[None], self._embed(tokens)[None], view, *told)[0]

@@ -1,0 +1,125 @@
+"""A module of multi-token prediction, trained for a target that is frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from specframe.binding import Range
+from specframe.checkpoint.mtp import load_mtp, save_mtp
+from specframe.drafter.net.mtp import MTPNet, MTPOptions
+from specframe.target.base import Target
+from specframe.train import losses
+from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.batches import Batch
+from specframe.train.chains import Stepped, guessed
+from specframe.train.laws import Laws
+from specframe.train.shape import initialise, shape_for
+from specframe.train.unroll import Window, unroll
+
+Weight = Annotated[float, Range(0.0, None)]
+_BEFORE = "final_prenorm"
+
+
+@RECIPES.register("mtp")
+class MTP(Recipe):
+    """loss = sum_i decay^i (hard * CE(x(t+2+i)) + soft * CE(target's law)) over unrolled steps i,
+    normalised by the sum of decay^i; one module, which is fed with its own states from step 1 on.
+
+    hard: CE against the token after the next. feature, recycle: the state that is read, and that
+    is handed on: post_norm or pre_norm. vocabulary: the loss (and validation) read these most
+    frequent tokens alone, for speed and for FR-Spec; null reads all. negatives: those of them that
+    the CE norms over beside the likely ones, drawn anew every step; null for all.
+    Papers: DeepSeek-V3, arXiv 2412.19437 (`unroll` 1); FastMTP, arXiv 2509.18362 (`decay` 0.6).
+    """
+
+    drafter = "mtp"
+
+    def __init__(
+        self,
+        *,
+        unroll: Annotated[int, Range(1, 16)],
+        decay: Annotated[float, Range(0.0, 1.0, low_open=True)],
+        hard: Weight,
+        soft: Weight,
+        feature: Literal["post_norm", "pre_norm"],
+        recycle: Literal["post_norm", "pre_norm"],
+        prompt_weight: Weight,
+        vocabulary: Annotated[int, Range(1, None)] | None,
+        min_coverage: Annotated[float, Range(0.0, 1.0)],
+        negatives: Annotated[int, Range(1, None)] | None,
+        intermediate: Annotated[int, Range(1, None)] | None,
+    ) -> None:
+        self.unroll, self.decay = unroll, decay
+        self.hard, self.soft = hard, soft
+        self.feature, self.recycle = feature, recycle
+        self.prompt_weight = prompt_weight
+        self.vocabulary, self.min_coverage = vocabulary, min_coverage
+        self.negatives, self.intermediate = negatives, intermediate
+
+    def taps(self, target: Target) -> tuple[str, ...]:
+        return (FINAL,) if self.feature == "post_norm" else (_BEFORE, FINAL)
+
+    def make(self, target: Target, ids: Tensor | None) -> MTPNet:
+        options = MTPOptions(
+            shape=shape_for(target, intermediate=self.intermediate),
+            first=target.num_layers,
+            vocab_size=target.vocab_size,
+            feature=self.feature,
+            recycle=self.recycle,
+        )
+        net = MTPNet(options)
+        initialise(net)
+        return net
+
+    def load(self, path: str) -> MTPNet:
+        """Without the copies of the target's tables, which stay the target's."""
+        net = load_mtp(path)
+        for index in range(net.options.modules):
+            net.module(index).embed_tokens = net.module(index).shared_head.head = None
+        return net
+
+    def losses(
+        self, net: MTPNet, frozen: Frozen, batch: Batch, progress: float
+    ) -> dict[str, Tensor]:
+        window, features = Window.of(batch), batch.features[FINAL]
+        laws = Laws.of(batch, frozen, features, soft=self.soft, negatives=self.negatives)
+        if self.hard:
+            laws = laws.sharpened(batch, frozen, self.hard)
+        states = unroll(net, frozen.embed, window, self._states(batch), steps=self.unroll)
+        parts: dict[str, Tensor] = {}
+        total, scale = features.new_zeros(()), 0.0
+        for step, made in enumerate(states):
+            at = Stepped.of(window, step, laws, frozen)
+            found = self._one(net.normed(made[at.chosen]), at, laws, frozen)
+            total = total + self.decay**step * found
+            scale += self.decay**step
+            parts[f"token_{step + 1}"] = found.detach()
+        return {"loss": total / scale, **parts}
+
+    def _one(self, states: Tensor, at: Stepped, laws: Laws, frozen: Frozen) -> Tensor:
+        """A token that the draft vocabulary lacks cannot be drafted: no law to learn there."""
+        weight = at.weight * at.inside
+        if frozen.table is not None:
+            return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
+        logits = frozen.head(states)
+        return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
+
+    @torch.no_grad()
+    def guesses(
+        self, net: MTPNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
+    ) -> Guesses:
+        window = Window.of(batch)
+        states = unroll(net, frozen.embed, window, self._states(batch), steps=depth)
+        return guessed(
+            states, window, lambda rows, _: frozen.head(net.normed(rows)), frozen, top=top
+        )
+
+    def export(self, net: MTPNet, folder: Path, *, target: Target) -> None:
+        save_mtp(net, folder)
+
+    def _states(self, batch: Batch) -> Tensor:
+        return batch.features[FINAL if self.feature == "post_norm" else _BEFORE]
