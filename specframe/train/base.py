@@ -115,6 +115,9 @@ class Recipe(ABC):
         """What of a module in training is the head that `load` gives."""
         return net
 
+    def started(self, net: Any) -> None:
+        """A module in training has just taken over the weights that `load` gave."""
+
     def groups(self, net: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
         """Parameter groups of the optimiser."""
         return [{"params": [one for one in net.parameters() if one.requires_grad]}]

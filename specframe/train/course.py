@@ -71,6 +71,7 @@ class Course:
         head = self.recipe.make(self.target, ids)
         if start is not None and trained is not None:
             take_over(self.recipe.head_in(head), trained, path=start)
+            self.recipe.started(head)
         if self.target.dtype == torch.float64:
             head = head.double()
         module = HeadInTraining(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,7 @@ class Eagle(Recipe):
         self.noise, self.prompt_weight = noise, prompt_weight
         self.vocabulary, self.min_coverage = vocabulary, min_coverage
         self.negatives, self.intermediate = negatives, intermediate
+        self._unit = 1.0
 
     def taps(self, target: Target) -> tuple[str, ...]:
         return (FINAL,)
@@ -68,7 +70,18 @@ class Eagle(Recipe):
         # The official trainer always has fc.bias.
         net = EagleNet(EagleOptions(shape=shape, bias=True, vocab_size=target.vocab_size))
         initialise(net)
+        every = target.embed(torch.arange(target.vocab_size, device=target.device))
+        self._unit = float(every.float().square().mean().rsqrt())
         return net
+
+    @torch.no_grad()
+    def started(self, net: EagleNet) -> None:
+        net.fc.weight[:, : net.hidden_size] /= self._unit
+
+    def _embed(self, frozen: Frozen) -> Callable[[Tensor], Tensor]:
+        """Embeddings of rms 1. Most tables are far smaller than features, and AdamW, whose steps do
+        not know of it, would move `fc` too little where it reads them."""
+        return lambda tokens: frozen.embed(tokens) * self._unit
 
     def load(self, path: str) -> EagleNet:
         return load_eagle(path)
@@ -87,7 +100,7 @@ class Eagle(Recipe):
             negatives=self.negatives,
         )
         noise = (torch.rand_like(features) - 0.5) * 2 * self.noise
-        states = unroll(net, frozen.embed, window, features + noise, steps=self.unroll)
+        states = unroll(net, self._embed(frozen), window, features + noise, steps=self.unroll)
         parts: dict[str, Tensor] = {}
         total, scale = features.new_zeros(()), 0.0
         for step, made in enumerate(states):
@@ -124,8 +137,10 @@ class Eagle(Recipe):
         self, net: EagleNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
         window = Window.of(batch)
-        states = unroll(net, frozen.embed, window, batch.features[FINAL], steps=depth)
+        states = unroll(net, self._embed(frozen), window, batch.features[FINAL], steps=depth)
         return guessed(states, window, lambda rows, _: frozen.head(rows), frozen, top=top)
 
+    @torch.no_grad()
     def export(self, net: EagleNet, folder: Path, *, target: Target) -> None:
+        net.fc.weight[:, : net.hidden_size] *= self._unit
         save(net, folder, verifier=target.name)

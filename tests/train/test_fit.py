@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from specframe.checkpoint.eagle import load_eagle
 from specframe.checkpoint.medusa import load_medusa
 from specframe.drafter.eagle import Eagle
 from specframe.drafter.eagle3 import Eagle3
@@ -306,3 +307,19 @@ def test_the_target_stays_in_eval_mode(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(modes) == {(False, True)}
     assert all(torch.equal(a, b) for a, b in zip(expected, tapped.rows(part), strict=True))
     assert all(torch.equal(weights[name], one) for name, one in held.model.state_dict().items())
+
+
+def test_eagle_reads_embeddings_of_unit_size_and_folds_that_into_the_file(tmp_path: Path) -> None:
+    recipe = eagle()
+    fresh = recipe.make(small_target(), None).double()
+    table = small_target().embed(torch.arange(97))
+    scaled = recipe._embed(Frozen.of(small_target(), None))(torch.arange(97))
+    assert scaled.square().mean().sqrt() == pytest.approx(1.0)
+    ratio = float((scaled / table).mean())
+    before = fresh.fc.weight.clone()
+    recipe.export(fresh, tmp_path, target=small_target())
+    saved = load_eagle(str(tmp_path)).fc.weight
+    torch.testing.assert_close(saved[:, :32], before[:, :32] * ratio)
+    assert torch.equal(saved[:, 32:], before[:, 32:])
+    recipe.started(fresh)
+    torch.testing.assert_close(fresh.fc.weight, before)
