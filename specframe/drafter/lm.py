@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.errors import IncompatibleComponents
+from specframe.drafter.net.sibling import check_vocabulary
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, Rows, TargetOutput
@@ -118,18 +118,3 @@ class _Level:
         """[1] slot of a node of this level."""
         place = (self.nodes == node).int().argmax(0, keepdim=True)
         return self.path_slots[place, -1]
-
-
-def check_vocabulary(model: Target, target: Target) -> None:
-    """Raises IncompatibleComponents unless both read the same token ids the same way."""
-    ours, theirs = target.tokenizer, model.tokenizer
-    if ours is None or theirs is None or ours is theirs:
-        same = model.vocab_size == target.vocab_size
-    else:
-        same = ours.vocabulary() == theirs.vocabulary()
-    if not same:
-        raise IncompatibleComponents(
-            f"drafter.model={model.name} has another vocabulary than target={target.name}, so its "
-            "token ids mean other words; use a draft of the same family, or set "
-            "drafter.trust_vocabulary=true if you know that the ids agree"
-        )
