@@ -135,7 +135,7 @@ def engine(row: dict[str, str]) -> Engine:
     if family == "toy":
         return load(["target=toy", f"seed={SEED}", *words])
     words += ["target=hf", f"target.path=tiny://{family}", "target.dtype=float64"]
-    if row["drafter"] == "lm":
+    if row["drafter"] in ("lm", "ouroboros"):
         # Copied unwrapped: the shared draft's blocks are dressed already.
         words.append(f"drafter.model=tiny://{family}")
     return load([f"seed={SEED}", *words])
