@@ -18,7 +18,7 @@ from specframe.data.answers import Answer, read_answers
 from specframe.data.prompts import read_prompts
 from specframe.manifest import write_json
 from specframe.shipped import HEADS
-from specframe.train.origin import portable_tree, publishable, sources
+from specframe.train.origin import earlier, portable_tree, publishable, sources
 
 VOCABULARY = "vocabulary.json"
 
@@ -41,7 +41,8 @@ def main() -> None:
     if asked.tree is not None:
         tree: dict[str, Any] = json.loads(asked.tree.read_text(encoding="utf-8"))
         write_json(place / "tree.json", portable_tree(tree))
-    write_json(place / "manifest.json", publishable(held, found=found or None))
+    told = {**earlier(held["recipe"].get("start")), **held}
+    write_json(place / "manifest.json", publishable(told, found=found or None))
     size = sum(file.stat().st_size for file in HEADS.rglob("*") if file.is_file())
     print(f"{place.relative_to(HEADS.parent)}; all heads take {size / 1e6:.1f} MB")
 

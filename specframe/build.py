@@ -16,8 +16,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from specframe import catalogue
-from specframe.axes import AXES, OPTIONAL, Bound, NewCache, bind_axis, user_errors
+from specframe.axes import AXES, OPTIONAL, Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
 from specframe.compatibility import Classes, check, resolve_proposal
@@ -26,9 +25,10 @@ from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
+from specframe.inner import bind_drafter, draft_config, inner_config, undrafted_config
 from specframe.manifest import recorded
 from specframe.parts import Parts
-from specframe.records import InnerLoop
+from specframe.records import InnerLoop, TrueText
 from specframe.runtime.base import Runtime
 from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
@@ -63,11 +63,15 @@ class Plan:
         wanted = self.bound["target"]
         alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
         drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
+        for one in alone.members:
+            if not one.waits_for_weights:
+                one.make()
         runtime: Runtime = light["runtime"]
+        inner = self._inner_plans(alone)
         target = self._target("target", self.bound["target"], runtime)
         if drafter is None:
-            injected = {"runtime": runtime, "target": target}
-            drafter = alone.make(**self._for_drafter(injected))
+            drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
+            target.runtime = runtime  # an inner loop may have the same model
         _check_taps(drafter, target)
         _check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
@@ -82,17 +86,24 @@ class Plan:
             return file
         return None if self.top["prompts"] is None else Path(self.top["prompts"])
 
-    def _for_drafter(self, injected: dict[str, Any]) -> dict[str, Any]:
-        """What a drafter's constructor asks for by type, beyond its YAML."""
+    def _drafter(self, bound: Bound, inner: dict[int, Plan], injected: dict[str, Any]) -> Drafter:
+        """A drafter with what its constructor asks for by type, beyond its YAML."""
         supplied = dict(injected)
-        for name, hint in self.bound["drafter"].hints.items():
+        for name, hint in bound.hints.items():
             if hint is Target and name != "target":
-                supplied[name] = self._draft_target(self.config["drafter"].get(name), injected)
+                supplied[name] = self._draft_target(bound.given.get(name), injected["runtime"])
             elif hint is InnerLoop:
-                supplied[name] = self._inner(self.config["drafter"].get(name))
+                room = self.settings.max_new_tokens + _INNER_ROOM
+                with inside(f"{bound.where}.inner"):
+                    supplied[name] = inner[id(bound)].load().decoding(max_new_tokens=room)
+            elif hint is TrueText:
+                supplied[name] = plan(undrafted_config(self.config)).load().decoding()
             elif hint == NewCache:
                 supplied[name] = self._new_cache
-        return supplied
+            elif hint == Sources:
+                supplied[name] = [self._drafter(one, inner, injected) for one in bound.members]
+        with inside(bound.where):
+            return bound.make(**supplied)
 
     def _new_cache(self) -> CacheManager:
         cache = self.bound["cache"]
@@ -100,37 +111,23 @@ class Plan:
         free = {"capacity": None} if "capacity" in cache.values else {}
         return cache.cls(**{**cache.values, **free})
 
-    def _draft_target(self, word: str | None, injected: dict[str, Any]) -> Target:
-        """The model a drafter runs: a target option, else a path for target=hf."""
-        word = word or getattr(injected["target"], "draft", None)
-        if word is None:
-            raise ConfigError(
-                f"drafter.model: no draft is known for target={self.bound['target'].word}; give "
-                "drafter.model= a target option, hub name or folder of a smaller model"
-            )
-        with catalogue.configuration() as loader:
-            options = catalogue.options(loader, "target")
-            option = word if word in options else "hf"
-            config = catalogue.schema(loader, "target", option)
-        if option != word:
-            config["path"] = word
-        own = self.bound["target"].values
-        config |= {key: own[key] for key in ("dtype",) if key in own and key in config}
-        bound = bind_axis("target", {**config}, option)
-        return self._target("drafter.model", bound, injected["runtime"])
+    def _draft_target(self, word: str | None, runtime: Runtime) -> Target:
+        config = draft_config(word, self.bound["target"])
+        return self._target("drafter.model", bind_axis("target", config), runtime)
 
-    def _inner(self, words: dict[str, Any] | None) -> InnerLoop:
-        """The loop of another composition, `{axis: word, key: value}`, on the same device.
+    def _inner_plans(self, bound: Bound) -> dict[int, Plan]:
+        """The plans of the loops that a drafter and its members ask for, by id of the one asking.
 
-        It samples as the run does, with noise of its own, and never ends a text by itself.
+        Made before any weight is loaded, so that a mistake in them is told at once.
         """
-        given = {"seed": self.top["seed"] + 1, "device": self.device, "stop.eos": "[]"}
-        given |= words or {}
-        config = compose([f"{key}={value}" for key, value in given.items()])
-        if not any(key.startswith("sampling.") for key in given):
-            config.sampling = self.config["sampling"]
-        room = self.settings.max_new_tokens + _INNER_ROOM
-        return plan(config).load().decoding(max_new_tokens=room)
+        found: dict[int, Plan] = {}
+        if InnerLoop in bound.hints.values():
+            config = inner_config(bound, self.bound["target"], self.config, self.device)
+            with inside(f"{bound.where}.inner"):
+                found[id(bound)] = plan(config)
+        for one in bound.members:
+            found |= self._inner_plans(one)
+        return found
 
     def _target(self, where: str, bound: Bound, runtime: Runtime) -> Target:
         values = {**bound.values}
@@ -155,10 +152,10 @@ def plan(config: DictConfig) -> Plan:
     top = {key: value for key, value in plain.items() if key not in groups}
     top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
     chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
-    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen}
+    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
     if not bound["task"].cls.drafts:
         plain["drafter"] = {"name": "none"}
-        bound["drafter"] = bind_axis("drafter", plain["drafter"])
+    bound["drafter"] = bind_drafter(plain["drafter"])
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
     check_named(top, sampling, stop, data="data" in bound)

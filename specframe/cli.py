@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 
 from specframe import multirun
 from specframe.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
+from specframe.composite import addable
 from specframe.diagnose import COMPOSITION_ERRORS, explain, first_problem, repeated
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.keys import check
@@ -177,10 +178,11 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def _flags_first() -> Iterator[None]:
-    """argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`."""
+    """argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`; and Hydra
+    refuses keys of an option inside an option unless they are marked."""
     held = sys.argv
     flags, words = _split(held[1:])
-    sys.argv = [held[0], *flags, *words]
+    sys.argv = [held[0], *flags, *addable(words)]
     try:
         yield
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specframe.accept.base import AcceptRule
 from specframe.cache.base import CacheManager
@@ -54,19 +54,27 @@ def _rule(classes: Classes, how: How) -> str | None:
     if classes.accept.needs_laws and not classes.drafter.gives_laws:
         return (
             f"{classes.word('accept')} {classes.word('drafter')}: {classes.words['drafter']} gives "
-            f"no law, so {classes.words['accept']} would only be match: use accept=match"
+            f"no law{classes.drafter.lawless}, so {classes.words['accept']} would only be match: "
+            "use accept=match"
         )
     return None
 
 
 def _draws(classes: Classes, how: How) -> str | None:
-    if classes.drafter.draws_itself:
-        return _own_draws(classes)
+    """Of each source that gives a law; the others' children are placed, which fits every rule."""
+    sources = [one for one in classes.drafter.sources if one.gives_laws] or [classes.drafter]
+    reasons = (_draws_of(replace(classes, drafter=one), how) for one in sources)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _draws_of(classes: Classes, how: How) -> str | None:
     if how not in classes.accept.reads:
         return (
             f"tree.proposal={how}: {classes.word('accept')} cannot judge such draws; use one of "
             f"{', '.join(sorted(classes.accept.reads))}, or accept=match"
         )
+    if classes.drafter.draws_itself:
+        return _own_draws(classes)
     if how == "place":
         return None
     if not classes.drafter.gives_laws:

@@ -8,6 +8,7 @@ import hydra
 from omegaconf import DictConfig, open_dict
 
 from specframe.catalogue import CONFIG_NAME, configuration
+from specframe.composite import addable
 from specframe.diagnose import COMPOSITION_ERRORS, explain, repeated
 from specframe.errors import ConfigError
 from specframe.keys import check
@@ -20,7 +21,7 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
         raise ConfigError(twice)
     try:
         with configuration() as loader:
-            cfg = hydra.compose(CONFIG_NAME, overrides=list(words), return_hydra_config=True)
+            cfg = hydra.compose(CONFIG_NAME, overrides=addable(words), return_hydra_config=True)
             choices = dict(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
@@ -29,4 +30,4 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
     except ConfigError:
         raise
     except (*COMPOSITION_ERRORS, ValueError) as exc:
-        raise ConfigError(explain(exc, words)) from exc
+        raise ConfigError(explain(exc, addable(words))) from exc

@@ -26,6 +26,7 @@ from specframe.catalogue import (
     groups,
     options,
 )
+from specframe.composite import is_composite
 from specframe.keys import unknown_at_top, unknown_in_option
 from specframe.plugins import bootstrap
 from specframe.registry import no_such_option
@@ -97,7 +98,7 @@ def _bad_grammar(word: str) -> str:
 
 
 def _unasked_sweep(override: Override, loader: ConfigLoader) -> str:
-    word = str(override.input_line)
+    word = str(override.input_line).removeprefix("++")
     key, _, value = word.partition("=")
     if key in FREE_TEXT:
         return f"{key}: a comma makes it a list of values; {_how_to_quote(key, value)}"
@@ -179,7 +180,7 @@ def _bad_path(
         if key not in node:
             if depth == 0:
                 yield unknown_at_top(key, node | dict.fromkeys(groups(loader)), node)
-            elif depth == 1 and option is not None:
+            elif depth == 1 and option is not None and not _of_member(path, node):
                 yield unknown_in_option(path[0], option, key, loader)
             elif not override.is_add() and not override.is_force_add():
                 yield no_such_field(where, where, key, [str(known) for known in node])
@@ -188,3 +189,8 @@ def _bad_path(
     if override.is_add():
         word = str(override.input_line).lstrip("+")
         yield f"{override.key_or_group} is there already; write {word} without +"
+
+
+def _of_member(path: Sequence[str], values: dict[Any, Any]) -> bool:
+    """Whether a key may belong to an option that these values list; `keys.check` looks closer."""
+    return len(path) > 2 and is_composite(values)

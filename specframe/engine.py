@@ -116,6 +116,10 @@ class Decoding:
             self._force(list(tail))
         self.finish_reason = "length" if total == self._limit else None
 
+    def room(self) -> int:
+        """Tokens that may still be emitted before the length limit."""
+        return self._limit - len(self.context)
+
     def _force(self, tail: list[int]) -> None:
         """Emit given tokens through a verify pass, so that the drafter sees an ordinary step."""
         parts = self.parts

@@ -23,6 +23,7 @@ from specframe.catalogue import (
     options,
     schema,
 )
+from specframe.composite import check_keys
 from specframe.errors import ConfigError
 from specframe.plugins import bootstrap
 from specframe.registry import no_such_option
@@ -59,8 +60,9 @@ def _check_option(axis: str, option: str, value: Any, loader: ConfigLoader) -> N
     fields = schema(loader, axis, option)
     if not isinstance(value, dict):
         raise ConfigError(f"{axis}={value}: expected one of {', '.join(options(loader, axis))}")
+    nested = check_keys(axis, f"{axis}={option}", value, loader) if axis == "drafter" else set()
     for key in value:
-        if fields and key not in fields:
+        if fields and key not in fields and key not in nested:
             raise ConfigError(unknown_in_option(axis, option, str(key), loader))
     if "name" in fields and value.get("name") != fields["name"]:
         raise ConfigError(

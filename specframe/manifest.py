@@ -63,6 +63,7 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "specframe": specframe.__version__,
         "command": [_masked_word(word) for word in sys.argv],
+        "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
         "seed": engine.settings.seed,
         "extra_syncs": engine.extra_syncs(),
         "config": _masked(config),

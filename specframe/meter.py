@@ -53,6 +53,7 @@ class Meter:
         counts.num_draft_rows += draft.num_rows
         counts.num_draft_rows += 0 if draft.aux is None else draft.aux.tokens.shape[0]
         counts.only_chains &= draft.chain
+        counts.synthetic |= draft.synthetic
         self._marks.append(record.marks)  # the engine adds the last mark after this call
         self._shapes.append(torch.stack([draft.alive.long(), draft.depths, draft.parents]))
         last = None if record.was_cut else (record.path[-1] if record.path else 0)

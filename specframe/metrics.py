@@ -48,7 +48,8 @@ class Metrics:
     num_steps: verify passes. num_target_forwards: verify passes plus one prefill an answer (in
     however many pieces). num_accepted: drafted tokens emitted. num_drafted: live drafted nodes.
     num_draft_rows: rows verified; root, dead and auxiliary ones included. num_cut: steps whose last
-    token was drafted, because a stop cut there. only_chains: every draft was a chain.
+    token was drafted, because a stop cut there. only_chains: every draft was a chain. synthetic:
+    some draft was made by one who was told the text, so these are no method's numbers.
     prefill_s: from the prompt's text to the first verify step. decode_s: from there to the end of
     the last step. total_s: everything. phase_ms: decode_s by phase; what lies between two steps
     (decoding text, printing) is counted under host.
@@ -63,6 +64,7 @@ class Metrics:
     num_draft_rows: int = 0
     num_cut: int = 0
     only_chains: bool = True
+    synthetic: bool = False
     prefill_s: float = 0.0
     decode_s: float = 0.0
     total_s: float = 0.0
@@ -99,11 +101,13 @@ class Metrics:
 
     def add(self, other: Metrics) -> None:
         """Count another answer in."""
+        self.only_chains &= other.only_chains
+        self.synthetic |= other.synthetic
         for one in fields(self):
             mine, theirs = getattr(self, one.name), getattr(other, one.name)
             if isinstance(mine, bool):
-                setattr(self, one.name, mine and theirs)
-            elif isinstance(mine, int | float):
+                continue
+            if isinstance(mine, int | float):
                 setattr(self, one.name, mine + theirs)
         for phase, spent in other.phase_ms.items():
             self.phase_ms[phase] = self.phase_ms.get(phase, 0.0) + spent
@@ -126,7 +130,8 @@ class Metrics:
             "tokens_per_s_end_to_end": self.tokens_per_s_end_to_end,
         }
         times = {name: getattr(self, name) for name in ("prefill_s", "decode_s", "total_s")}
-        return counts | rates | times | {f"{name}_ms": ms for name, ms in self.phase_ms.items()}
+        phases = {f"{name}_ms": ms for name, ms in self.phase_ms.items()}
+        return {"synthetic": self.synthetic} | counts | rates | times | phases
 
 
 class Summary:

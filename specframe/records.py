@@ -101,3 +101,10 @@ class InnerLoop(Protocol):
 
     def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
         """Go back to the first `length` tokens of the context, then append `tail`."""
+
+    def room(self) -> int:
+        """Tokens that may still be emitted; at 0 there is no further step."""
+
+
+class TrueText(InnerLoop, Protocol):
+    """The loop of the run itself without a draft: same target, sampling, stops and noise."""

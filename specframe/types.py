@@ -15,6 +15,7 @@ where its keys lie. Node 0 is the root: the last emitted token, not yet in the t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -117,6 +118,15 @@ class Frontier:
     def __len__(self) -> int:
         return self.nodes.shape[0]
 
+    @classmethod
+    def joined(cls, parts: Sequence[Frontier]) -> Frontier:
+        """Several frontiers of one depth as one, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        names = ("nodes", "tokens", "parents", "alive", "scores", "paths")
+        fields = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        return cls(depth=parts[0].depth, **fields)
+
     def select(self, index: Tensor) -> Frontier:
         """The nodes at places `index [F']` of this frontier."""
         return Frontier(
@@ -169,7 +179,10 @@ class Resume:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A tree to verify, parents before children, row 0 the root. `depth` is a host integer."""
+    """A tree to verify, parents before children, row 0 the root. `depth` is a host integer.
+
+    synthetic: whoever drafted it was told the text; every figure made of it says so.
+    """
 
     tokens: Tensor  # [N] int64
     parents: Tensor  # [N] rows, root -1
@@ -184,6 +197,7 @@ class Draft:
     draws: tuple[DrawCall, ...] | None = None  # None: every child was placed
     aux: AuxRows | None = None
     resume: Resume | None = None
+    synthetic: bool = False
 
     @property
     def num_rows(self) -> int:

@@ -69,7 +69,8 @@ def test_an_option_binds_with_no_key_missing_or_left_over(axis: str, option: str
     supplied = {key for key in held if key not in bound.values} - {"name"}
     assert supplied <= set(bound.hints), "what build supplies may be named in the YAML"
     parameters = set(bound.hints) - {"return"}
-    unset = parameters - set(bound.values) - {"device", "runtime", "target", "new_cache"} - supplied
+    injected = {"device", "runtime", "target", "new_cache", "truth"}
+    unset = parameters - set(bound.values) - injected - supplied
     assert not unset, f"no value anywhere for {unset}"
 
 
@@ -122,7 +123,10 @@ def test_experiments_are_short_and_plan(file: Path | None) -> None:
     plan(compose([f"experiment={file.stem}"]))
     text = file.read_text(encoding="utf-8")
     assert re.search(r"arXiv \d{4}\.\d{5}", text)
-    assert re.search(r"Claimed.*acceptance length \d\.\d\d", text)
+    length = re.search(r"acceptance(_length: | length )\d\.\d\d", text)
+    # Some papers claim a speed alone.
+    assert length or re.search(r"Claimed.*?\d\.\d+x", text, re.DOTALL)
+    assert length or file.stem not in ("sps", "pld", "medusa1", "medusa2", "eagle1", "eagle2")
 
 
 def test_defaults_plan_and_are_all_there() -> None:

@@ -54,8 +54,8 @@ ALLOWED: dict[str, str] = {
     "drafter.net.*": "errors phrases records trie types cache.base runtime.base target.base "
     "drafter.base drafter.net.*",
     "checkpoint.*": "errors shipped checkpoint.* drafter.net.*",
-    "drafter.*": "automaton binding data.datastore errors growth phrases records sampling trie "
-    "types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
+    "drafter.*": "automaton binding data.datastore errors growth phrases records sampling streams "
+    "trie types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",
     "intervals": "",
     "meter": "metrics records trace",
@@ -71,32 +71,35 @@ ALLOWED: dict[str, str] = {
     "task.train": "binding checkpoint.* data.* drafter.net.* errors generation manifest "
     "target.base task.base task.batched task.questions train.* types",
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "
-    "generation manifest records registry target.base task.batched task.questions train.* types",
+    "generation manifest records registry shipped target.base task.batched task.questions train.* "
+    "types",
     "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
     "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* "
     "task.* trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
-    "keys": "binding catalogue errors plugins registry",
-    "diagnose": "binding catalogue keys plugins registry",
-    "compose": "catalogue diagnose errors keys",
+    "composite": "binding catalogue errors registry",
+    "keys": "binding catalogue composite errors plugins registry",
+    "diagnose": "binding catalogue composite keys plugins registry",
+    "compose": "catalogue composite diagnose errors keys",
     "compatibility": "errors types *.base",
     "axes": "binding errors records registry *.base",
     "top": "binding data.prompts errors sampling stopping",
-    "build": "axes binding catalogue compatibility compose data.* errors generation manifest parts "
+    "inner": "axes catalogue compose composite errors records",
+    "build": "axes binding compatibility compose data.* errors generation inner manifest parts "
     "records sampling stopping top types *.base",
     "multirun": "errors registry",
-    "cli": "build catalogue diagnose errors keys multirun plugins",
+    "cli": "build catalogue composite diagnose errors keys multirun plugins",
 }
 OUTSIDE: dict[str, str] = {
-    "hydra": "build catalogue keys diagnose compose plugins cli multirun",
-    "omegaconf": "build catalogue keys diagnose compose plugins cli multirun",
+    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun",
+    "omegaconf": "build catalogue inner keys diagnose compose plugins cli multirun",
     "transformers": "target.* sampling stopping drafter.* task.peers",
     "lightning": "train.*",
     "rich": "console cli target.package task.*",
 }
 WITHOUT_TORCH = (
-    "__main__ cli errors registry binding plugins ext catalogue keys diagnose compose "
+    "__main__ cli errors registry binding plugins ext catalogue composite keys diagnose compose "
     "multirun console"
 )
 

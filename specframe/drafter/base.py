@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -25,15 +26,20 @@ class Drafter(ABC):
     has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
     max_positions: longest context it can draft for, None for no limit.
     warm: whether the sequence began with what earlier ones left; None where nothing is kept.
+    synthetic: it is told the text, so its figures are no method's. sources: the drafters that its
+    children come from, where it is made of others. lawless: why, where it gives no law.
     """
 
     needs: Needs = Needs()
     gives_laws: ClassVar[bool] = False
     draws_itself: ClassVar[bool] = False
     has_native: ClassVar[bool] = False
-    extra_syncs: ClassVar[int] = 0
+    extra_syncs: int = 0
     max_positions: int | None = None
     warm: bool | None = None
+    synthetic: ClassVar[bool] = False
+    sources: ClassVar[tuple[type[Drafter], ...]] = ()
+    lawless: ClassVar[str] = ""
 
     @classmethod
     def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
@@ -41,6 +47,11 @@ class Drafter(ABC):
 
         Nothing is loaded yet, so what is missing is told at once. Raises ConfigError."""
         return dict(values)
+
+    @classmethod
+    def composed(cls, members: Mapping[str, Sequence[Any]]) -> type[Drafter]:
+        """The class over the classes that its YAML lists (axis -> classes), which decide on it."""
+        return cls
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         """Start a sequence: the prompt and the first emitted token are in `context` (live: it grows
@@ -55,11 +66,17 @@ class Drafter(ABC):
         """Whole branches of tokens after the root, best first."""
         raise NotImplementedError(f"{type(self).__name__} has no branches of its own")
 
+    @property
+    def match_length(self) -> int | None:
+        """Tokens at the context's end that it found elsewhere; None where it looks nothing up."""
+        return None
+
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         """The draft with auxiliary rows, slots or a resume point added (dataclasses.replace).
 
-        Not asked where the cache has no room for `needs.aux_rows` any more."""
-        return draft
+        Not asked where the cache has no room for `needs.aux_rows` any more. A synthetic drafter's
+        drafts are marked here."""
+        return replace(draft, synthetic=True) if self.synthetic else draft
 
     def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:
         """int64 values that must reach the host with the verdict (`record.readback`)."""
@@ -115,6 +132,11 @@ class Retrieval(Drafter):
                 source=type(self).__name__.lower(),
             )
         ]
+
+    @property
+    def match_length(self) -> int | None:
+        """Unless a subclass measures: as long as can be where anything is found, else 0."""
+        return sys.maxsize if self.continuations() else 0
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         return [one.tokens[: budget.depth] for one in self._ranked()]

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.drafter.net.sibling import check_vocabulary
+from specframe.drafter.net.vocabulary import check_vocabulary
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, Rows, TargetOutput
+
+_TRUST = ", or set drafter.trust_vocabulary=true if you know that the ids agree"
 
 
 @DRAFTERS.register("lm")
@@ -38,7 +40,7 @@ class LM(Drafter):
         trust_vocabulary: bool,
     ) -> None:
         if not trust_vocabulary:
-            check_vocabulary(model, target)
+            check_vocabulary(model, target, way_out=_TRUST)
         self.model = model
         self.max_positions = model.gives.max_positions
         self._cache = new_cache()

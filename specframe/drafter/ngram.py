@@ -62,6 +62,14 @@ class Ngram(Retrieval):
             Continuation(tokens[end : end + self.length], _LONGER**n) for end, n in found.items()
         ]
 
+    @property
+    def match_length(self) -> int:
+        self._index()
+        tokens = self.context.tokens
+        longest = min(self.n_max, len(tokens) - 1)
+        sizes = range(longest, self.n_min - 1, -1)
+        return next((n for n in sizes if self._ends.get(tuple(tokens[-n:]))), 0)
+
     def _reindex(self) -> None:
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         self._indexed = 0

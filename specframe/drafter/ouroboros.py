@@ -12,12 +12,15 @@ from torch import Tensor
 from specframe.binding import Range
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
-from specframe.drafter.net.sibling import check_vocabulary, shortened
+from specframe.drafter.net.sibling import shortened
+from specframe.drafter.net.vocabulary import check_vocabulary
 from specframe.drafter.net.writer import Writer
 from specframe.phrases import Phrase, Pool
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import Budget, Draft, Needs, TargetOutput
+
+_TRUST = ", or set drafter.trust_vocabulary=true if you know that the ids agree"
 
 
 @DRAFTERS.register("ouroboros")
@@ -62,7 +65,7 @@ class Ouroboros(Retrieval):
         keep_pool: bool,
     ) -> None:
         if not trust_vocabulary:
-            check_vocabulary(model, target)
+            check_vocabulary(model, target, way_out=_TRUST)
         self.extra_syncs = draft_tokens  # type: ignore[misc]  # the most there can be
         self.max_positions = model.gives.max_positions
         self.draft_tokens = draft_tokens

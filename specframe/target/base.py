@@ -85,7 +85,8 @@ class Target(ABC):
     ) -> Forward:
         """One pass over `rows`, whose slots are reserved; writes their keys, commits nothing.
 
-        layers [a, b): run only these blocks; a > 0 needs rows.hidden (what enters block a).
+        layers [a, b): run only these blocks; a > 0 needs rows.hidden (what enters block a). With
+        a = b = num_layers only norm and head are left.
         skip: sub-layers to leave out, as "attention:3" or "mlp:3". want [W]: rows whose logits are
         needed (after norm and head, also when b < L); None for none.
         """

@@ -91,6 +91,10 @@ class Blocks:
             if index == plan.first and plan.entering is not None:
                 hidden_states = plan.entering[None]
             if not plan.first <= index < plan.last:
+                if index == self._last < plan.first and plan.entering is not None:
+                    # Only norm and head are left to run.
+                    plan.hidden = hidden_states = plan.entering[None]
+                    plan.found[after] = plan.entering
                 return (hidden_states,) if self._tuples else hidden_states
             if not wanted.isdisjoint(plan.taps):
                 plan.found[here] = hidden_states[0]

@@ -152,6 +152,10 @@ class Certify(Task):
             return not_run(
                 "law by enumeration", "coupled draws share the target's noise: no branches to walk"
             )
+        if engine.parts.drafter.draws_itself and not engine.parts.accept.any_draft:
+            return not_run(
+                "law by enumeration", "the inner engine's own noise is not walked; see the sampling"
+            )
         for length in range(self.length, 1, -1):
             try:
                 found = enumerated_law(

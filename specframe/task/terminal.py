@@ -172,11 +172,13 @@ def one_line(metrics: Metrics, reason: str) -> str:
         f"acceptance_length {_number(metrics.acceptance_length)}",
         f"{_number(metrics.tokens_per_s, 1)} tokens/s",
     ]
-    return ", ".join(parts)
+    return ", ".join([*parts, "synthetic"] if metrics.synthetic else parts)
 
 
 def _rows(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     total = summary.total
+    if total.synthetic:
+        yield "synthetic", "yes", "the drafter is told the text: these are no method's numbers"
     ended = ", ".join(f"{reasons.count(one)} {one}" for one in dict.fromkeys(reasons))
     only = reasons[0] if len(reasons) == 1 else ended
     yield "tokens", str(total.num_tokens), f"ended by: {only}"

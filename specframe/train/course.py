@@ -23,7 +23,7 @@ from specframe.train.data import Answers
 from specframe.train.features import Features, Tapped
 from specframe.train.fit import Machine, fit, load_head
 from specframe.train.module import HeadInTraining
-from specframe.train.origin import publishable
+from specframe.train.origin import earlier, publishable
 from specframe.train.schedule import Schedule
 from specframe.train.start import own_ids, take_over
 from specframe.train.text import Coverage, Split, coverage, frequent_tokens
@@ -177,6 +177,7 @@ class Course:
             "drafter": self.recipe.drafter,
             "target": self.identity,
             "recipe": self.chosen,
+            **earlier(self.schedule.start),
             "seed": self.seed,
             "data": {"sha256": self.samples.digest(), **self.samples.counts()},
             "trained_answer_tokens": module.num_tokens,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from specframe.data.answers import Answer
 from specframe.data.prompts import PromptRecord
+from specframe.shipped import local_path
 
 LICENCE = "Apache-2.0"  # of heads that are trained here, as of the project and of SmolLM2
 _UNKNOWN = "unknown"
@@ -40,8 +42,26 @@ def command(arguments: Sequence[str]) -> list[str]:
 def model(identity: Mapping[str, Any]) -> dict[str, Any]:
     """A target's fingerprint (`manifest.identity`) without the place it was loaded from."""
     kept = {key: value for key, value in identity.items() if key not in _OF_A_MACHINE}
-    name = str(kept["name"])
-    return kept | {"name": PurePath(name).name if name.startswith(("/", "~", ".")) else name}
+    return kept | {"name": _named(str(kept["name"]))}
+
+
+def earlier(start: str | None) -> dict[str, Any]:
+    """What the head that a training started from tells of its own, under `before`; {} if nothing.
+
+    It is the head's whole manifest but for the fingerprint of the target, which is the same.
+    """
+    file = None if start is None else Path(local_path(start)).expanduser() / "manifest.json"
+    if file is None or not file.is_file():
+        return {}
+    held = json.loads(file.read_text(encoding="utf-8"))
+    held.pop("target", None)
+    return {"before": held}
+
+
+def _named(value: Any) -> Any:
+    """A place on this machine by its last name; other values as they are."""
+    is_place = isinstance(value, str) and value.startswith(("/", "~", "."))
+    return PurePath(value).name if is_place else value
 
 
 def publishable(
@@ -49,13 +69,18 @@ def publishable(
 ) -> dict[str, Any]:
     """A head's manifest fit to go with it. found: what `sources` gave, None to keep what it has."""
     data = manifest["data"] | ({} if found is None else {"sources": list(found)})
-    return {
+    told = {
         "licence": LICENCE,
         **manifest,
-        "target": model(manifest["target"]),
+        "recipe": {key: _named(value) for key, value in manifest["recipe"].items()},
         "data": data,
         "command": command(manifest["command"]),
     }
+    if "target" in told:
+        told["target"] = model(told["target"])
+    if "before" in told:
+        told["before"] = publishable(told["before"], found=None)
+    return told
 
 
 def portable_tree(tree: Mapping[str, Any]) -> dict[str, Any]:

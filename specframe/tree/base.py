@@ -64,4 +64,19 @@ def widest(proposals: Sequence[Proposal]) -> Proposal | None:
     return next((one for one in proposals if one.width > 0), None)
 
 
+def dealt(proposals: Sequence[Proposal], k: int) -> list[tuple[Proposal, list[int]]]:
+    """Up to k ranks dealt to the proposals in turn, as far as each has children; none for nothing.
+
+    One proposal gets 0, 1, ...; of two, the first gets 0, 2, ... while both last.
+    """
+    width = min(k, max((one.width for one in proposals), default=0))
+    turns = [i for order in range(width) for i, one in enumerate(proposals) if order < one.width]
+    found = []
+    for i, one in enumerate(proposals):
+        ranks = [rank for rank, turn in enumerate(turns[:k]) if turn == i]
+        if ranks:
+            found.append((one, ranks))
+    return found
+
+
 TREES: Registry[TreePolicy] = Registry("tree", "specframe.tree")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
-
 from specframe.binding import Range
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
 from specframe.tree.builder import TreeBuilder
@@ -60,13 +58,7 @@ class Dynamic(TreePolicy):
 
 def _best(children: list[Frontier], k: int) -> Frontier:
     """The k best nodes of one level, in order of score, ties by id."""
-    level = children[0] if len(children) == 1 else _join(children)
+    level = Frontier.joined(children)
     if len(level) <= k:
         return level
     return level.select(level.scores.sort(descending=True, stable=True).indices[:k])
-
-
-def _join(parts: list[Frontier]) -> Frontier:
-    names = ("nodes", "tokens", "parents", "alive", "scores", "paths")
-    fields = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return Frontier(depth=parts[0].depth, **fields)

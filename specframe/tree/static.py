@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from specframe.shipped import local_path
-from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy, widest
+from specframe.tree.base import (
+    TREES,
+    Depth,
+    MaxNodes,
+    ProposalKind,
+    Source,
+    TreePolicy,
+    dealt,
+)
 from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget, Frontier
 
@@ -23,7 +31,8 @@ class Static(TreePolicy):
 
     paths: a list of rank paths, or a JSON file that holds one. Those longer than `depth` are left
     out, then those at the end of the list that `max_nodes` has no row for; what is kept keeps its
-    parents. When children are drawn, rank is the order of the draw.
+    parents. When children are drawn, rank is the order of the draw. Several sources take the ranks
+    in turn, each with its own law.
     Decides before any draw. Papers: Medusa, arXiv 2401.10774; EAGLE, arXiv 2401.15077.
     """
 
@@ -52,15 +61,15 @@ class Static(TreePolicy):
             if not inner:
                 break
             frontier = frontier.select(_index([places[path] for path in inner], frontier))
-            proposal = widest(source.expand(frontier))
-            if proposal is None:
+            here, first, grid, children = set(level), builder.num_nodes, [], []
+            for proposal, ranks in dealt(source.expand(frontier), 1 + max(p[-1] for p in level)):
+                own = [(*path, rank) for path in inner for rank in ranks]
+                wanted = _index([path in here for path in own], frontier).view(len(inner), -1)
+                children.append(builder.extend(frontier, proposal, len(ranks), wanted=wanted))
+                grid += own
+            if not children:
                 break
-            width = min(proposal.width, 1 + max(path[-1] for path in level))
-            grid = [(*path, rank) for path in inner for rank in range(width)]
-            here = set(level)
-            wanted = _index([path in here for path in grid], frontier).view(len(inner), width)
-            first = builder.num_nodes
-            frontier = builder.extend(frontier, proposal, width, wanted=wanted)
+            frontier = Frontier.joined(children)
             places = {path: place for place, path in enumerate(grid) if path in here}
             kept += [first + place for place in places.values()]
         builder.prune(_index(kept, frontier).long())

@@ -219,3 +219,19 @@ def test_tap_numbers_on_models_of_any_depth(layers: int) -> None:
         near(made.head(norm(out.taps[f"resid:{layers}"]))[-1:], out.logits)
     with pytest.raises(ValueError, match=rf"no tap 'resid:{layers + 1}' in LlamaForCausalLM: .*"):
         made.prefill(PROMPT, cache, taps=[f"resid:{layers + 1}"])
+
+
+@pytest.mark.parametrize("family", TINY)
+def test_no_layer_at_all_is_norm_and_head(family: str) -> None:
+    made = target(family)
+    cache = prefilled(made, PROMPT)
+    rows = tree_rows(cache)
+    every = torch.arange(7)
+    full = made.forward(rows, cache, want=every, taps=TAPS)
+    done = replace(rows, tokens=None, hidden=full.hidden)
+    taps = (f"resid:{LAYERS}", "final_prenorm", "final_postnorm")
+    out = made.forward(done, cache, layers=(LAYERS, LAYERS), want=every, taps=taps)
+    near(out.logits, full.logits, 1e-12)
+    near(out.hidden, full.hidden, 0)
+    for name in taps:
+        near(out.taps[name], full.taps[name], 1e-12)

@@ -35,6 +35,8 @@ def test_it_goes_on_where_the_head_ended(recipe: Recipe, tmp_path: Path) -> None
     ended = max(point["acceptance_length"] for point in curve(first))
     assert curve(second)[0]["acceptance_length"] == pytest.approx(ended)
     assert ended > 1.05, "a head that learnt nothing would pass this test"
+    manifest = json.loads((second / "head/manifest.json").read_text())
+    assert manifest["before"]["curve"] == curve(first)
 
 
 def test_the_vocabulary_is_the_heads_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model that drafts for another one: the same words, and perhaps the first layers alone."""
+"""The first layers of a model as a model that drafts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,6 @@ from specframe.cache.base import CacheManager
 from specframe.errors import IncompatibleComponents
 from specframe.target.base import Forward, Target
 from specframe.types import Rows
-
-
-def check_vocabulary(model: Target, target: Target) -> None:
-    """Raises IncompatibleComponents unless both read the same token ids the same way."""
-    ours, theirs = target.tokenizer, model.tokenizer
-    if ours is None or theirs is None or ours is theirs:
-        same = model.vocab_size == target.vocab_size
-    else:
-        same = ours.vocabulary() == theirs.vocabulary()
-    if not same:
-        raise IncompatibleComponents(
-            f"drafter.model={model.name} has another vocabulary than target={target.name}, so its "
-            "token ids mean other words; use a draft of the same family, or set "
-            "drafter.trust_vocabulary=true if you know that the ids agree"
-        )
 
 
 class FirstLayers(Target):

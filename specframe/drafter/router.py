@@ -1,0 +1,187 @@
+"""Several drafters at once: one is picked a step by what the context repeats, or all propose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import zip_longest
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from specframe.binding import Range
+from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.errors import IncompatibleComponents
+from specframe.records import Context, StepRecord
+from specframe.types import AuxRows, Budget, Draft, Frontier, Needs, Proposal, TargetOutput
+
+
+@DRAFTERS.register("router")
+class Router(Drafter):
+    """The source with the longest suffix match, from min_match tokens on; else the first model.
+
+    sources: words of drafters; the keys of each stand under its word (drafter.ngram.n_max).
+    mode=pick: the source that comes first drafts the step alone; the next one if it has nothing.
+    mode=merge: all propose under every node, the one that pick would take first: a chain follows
+    the first that offers anything, tree=static deals its ranks to them in turn, tree=dynamic ranks
+    all their children. Each draw keeps its own source's law, so it is lossless under every lossless
+    rule; accept=rejection needs one source that gives a law. The choice is made from emitted tokens
+    alone, before any draw. What was not picked hears of every step and catches up when it drafts.
+    Needs: what its sources need. Draft forwards per step: those of the sources that propose.
+    Papers: SAM-Decoding, arXiv 2411.10666 (retrieval above a match length, else EAGLE-2 or token
+    recycling); SuffixDecoding, arXiv 2411.04975 (its hybrid with a draft model).
+    """
+
+    needs = Needs(own_cache=True)  # as of the sources in conf/, until `composed` knows others
+    gives_laws: ClassVar[bool] = True
+    has_native: ClassVar[bool] = True
+
+    @classmethod
+    def composed(cls, members: Mapping[str, Sequence[Any]]) -> type[Drafter]:
+        return _over(cls, tuple(members["drafter"]))
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Drafter],
+        mode: Literal["pick", "merge"],
+        min_match: Annotated[int, Range(1, 64)],
+    ) -> None:
+        self.parts = list(sources)
+        self.mode = mode
+        self.min_match = min_match
+        self.needs = _joint([one.needs for one in sources])
+        self.extra_syncs = sum(one.extra_syncs for one in sources)
+        limits = [one.max_positions for one in sources if one.max_positions is not None]
+        self.max_positions = min(limits, default=None)
+        partial = sum(one.needs.partial_layers for one in sources)
+        if partial > 1 or (partial and self.needs.aux_rows):
+            raise IncompatibleComponents(
+                "drafter.sources: one that runs the target's own layers goes neither with another "
+                "such nor with one that adds auxiliary rows; use only one of them"
+            )
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self._drafting: list[Drafter] = []  # this step, in order
+        self._aux: list[AuxRows | None] = [None] * len(self.parts)
+        self._sizes = [0] * len(self.parts)  # values that each part reads back
+        for one in self.parts:
+            one.begin(context, out)
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        if frontier.depth == 0:
+            self._drafting = self._ranked()
+            if self.mode == "pick":
+                return self._picked(frontier)
+        return [proposal for one in self._drafting for proposal in one.expand(frontier)]
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        able = [one for one in self._ranked() if one.has_native]
+        if self.mode == "pick":
+            return next((found for one in able if (found := one.native(budget))), [])
+        turns = zip_longest(*(one.native(budget) for one in able))
+        return [branch for turn in turns for branch in turn if branch is not None]
+
+    def aux(self, draft: Draft, budget: Budget) -> Draft:
+        for place, one in enumerate(self.parts):
+            draft = one.aux(replace(draft, aux=None), budget)
+            self._aux[place] = draft.aux
+        return replace(draft, aux=_stacked(self._aux, draft.num_rows))
+
+    def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:
+        views = [self._view(draft, out, place) for place in range(len(self.parts))]
+        found = [
+            one.readback(mine, seen) for one, (mine, seen) in zip(self.parts, views, strict=True)
+        ]
+        self._sizes = [0 if values is None else values.numel() for values in found]
+        given = [values.view(-1) for values in found if values is not None]
+        return torch.cat(given) if given else None
+
+    def observe(self, record: StepRecord) -> None:
+        start = 0
+        for place, one in enumerate(self.parts):
+            stop = start + self._sizes[place]
+            draft, out = self._view(record.draft, record.out, place)
+            # A forced step has nothing read back, whatever the step before had.
+            values = record.readback[start:stop]
+            one.observe(replace(record, draft=draft, out=out, readback=values))
+            start = stop
+
+    def truncate(self, length: int) -> None:
+        for one in self.parts:
+            one.truncate(length)
+
+    def _ranked(self) -> list[Drafter]:
+        """Longest matches first, then models, then matches that are too short; ties as listed."""
+        lengths = [(one, one.match_length) for one in self.parts]
+        models = [one for one, length in lengths if length is None]
+        measured = [(one, length) for one, length in lengths if length is not None]
+        measured.sort(key=lambda pair: -pair[1])
+        long = [one for one, length in measured if length >= self.min_match]
+        short = [one for one, length in measured if length < self.min_match]
+        return long + models + short
+
+    def _picked(self, frontier: Frontier) -> Sequence[Proposal]:
+        for one in self._drafting:
+            found = one.expand(frontier)
+            if any(proposal.width > 0 for proposal in found):
+                self._drafting = [one]
+                return found
+        self._drafting = []
+        return []
+
+    def _view(self, draft: Draft, out: TargetOutput, place: int) -> tuple[Draft, TargetOutput]:
+        """A step as the part at this place sees it: of all auxiliary rows only its own."""
+        if draft.aux is None:
+            return draft, out
+        own = self._aux[place]
+        before = sum(len(one.tokens) for one in self._aux[:place] if one is not None)
+        stop = before + (0 if own is None else len(own.tokens))
+        n = draft.num_rows
+        taps = {
+            name: torch.cat([rows[:n], rows[n + before : n + stop]])
+            for name, rows in out.taps.items()
+        }
+        logits = None if own is None or out.aux_logits is None else out.aux_logits[before:stop]
+        return replace(draft, aux=own), replace(out, aux_logits=logits, taps=taps)
+
+
+@cache
+def _over(cls: type[Drafter], sources: tuple[type[Drafter], ...]) -> type[Drafter]:
+    """The class over these sources; the same sources give the same class."""
+    facts = {
+        "sources": sources,
+        "needs": _joint([one.needs for one in sources]),
+        "lawless": " (none of drafter.sources does; one like lm would)",
+        **{
+            name: any(getattr(one, name) for one in sources)
+            for name in ("gives_laws", "draws_itself", "has_native", "synthetic")
+        },
+    }
+    return type(cls.__name__, (cls,), {**facts, "__doc__": cls.__doc__, "__module__": __name__})
+
+
+def _joint(needs: Sequence[Needs]) -> Needs:
+    """What several drafters need together."""
+    return Needs(
+        taps=tuple(dict.fromkeys(tap for one in needs for tap in one.taps)),
+        aux_rows=sum(one.aux_rows for one in needs),
+        tokenizer=any(one.tokenizer for one in needs),
+        partial_layers=any(one.partial_layers for one in needs),
+        own_cache=any(one.own_cache for one in needs),
+    )
+
+
+def _stacked(parts: Sequence[AuxRows | None], num_rows: int) -> AuxRows | None:
+    """The auxiliary rows of several parts below each other; none sees those of another."""
+    found = [one for one in parts if one is not None]
+    if not found:
+        return None
+    blocks = torch.block_diag(*(one.sees[:, num_rows:].long() for one in found)).bool()
+    return AuxRows(
+        tokens=torch.cat([one.tokens for one in found]),
+        positions=torch.cat([one.positions for one in found]),
+        sees=torch.cat([torch.cat([one.sees[:, :num_rows] for one in found]), blocks], dim=1),
+    )
