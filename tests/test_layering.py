@@ -28,6 +28,7 @@ ALLOWED: dict[str, str] = {
     "trie": "",
     "automaton": "",
     "growth": "",
+    "phrases": "types",
     "ext": "",
     "console": "",
     "registry": "errors",
@@ -50,11 +51,11 @@ ALLOWED: dict[str, str] = {
     "target.base": "registry types cache.base runtime.base",
     "target.*": "binding errors types cache.base runtime.base target.*",
     "drafter.base": "growth records registry trie types",
-    "drafter.net.*": "errors records types cache.base runtime.base target.base drafter.base "
-    "drafter.net.*",
+    "drafter.net.*": "errors phrases records trie types cache.base runtime.base target.base "
+    "drafter.base drafter.net.*",
     "checkpoint.*": "errors shipped checkpoint.* drafter.net.*",
-    "drafter.*": "automaton binding data.datastore errors growth records sampling streams trie "
-    "types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
+    "drafter.*": "automaton binding data.datastore errors growth phrases records sampling streams "
+    "trie types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
     "metrics": "trace",
     "intervals": "",
     "meter": "metrics records trace",

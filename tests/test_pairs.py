@@ -135,7 +135,8 @@ def engine(row: dict[str, str]) -> Engine:
     if family == "toy":
         return load(["target=toy", f"seed={SEED}", *words])
     words += ["target=hf", f"target.path=tiny://{family}", "target.dtype=float64"]
-    model = {"lm": "drafter.model", "router": "drafter.lm.model", "cascade": "drafter.model"}
+    model = dict.fromkeys(("lm", "cascade", "ouroboros"), "drafter.model")
+    model["router"] = "drafter.lm.model"
     if row["drafter"] in model:
         # Copied unwrapped: the shared draft's blocks are dressed already.
         words.append(f"{model[row['drafter']]}=tiny://{family}")

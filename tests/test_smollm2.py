@@ -13,6 +13,7 @@ from specframe.data.prompts import BUILTIN, read_prompts
 from specframe.drafter.base import Drafter
 from specframe.drafter.lookahead import Lookahead
 from specframe.drafter.none import NoDraft
+from specframe.drafter.ouroboros import Ouroboros
 from specframe.drafter.recycling import Recycling
 from specframe.drafter.rest import Rest
 from specframe.drafter.suffix import Suffix
@@ -39,6 +40,7 @@ PAIRS = [
     *(("ngram", tree) for tree in ("chain", "static", "dynamic", "native")),
     *(("lm", tree) for tree in ("chain", "static", "dynamic")),
     ("lookahead", "native"),
+    ("ouroboros", "native"),
     ("recycling", "static"),
 ]
 
@@ -113,6 +115,19 @@ def chat(made: HF, text: str) -> tuple[int, ...]:
 def drafter(kind: str, small: HF, large: HF, cache: str) -> Drafter:
     if kind == "lookahead":
         return Lookahead(window=3, ngram=3, guesses=3, pool_from_prompt=True)
+    if kind == "ouroboros":
+        return Ouroboros(
+            model=large,
+            target=large,
+            new_cache=CACHE_MAKERS[cache],
+            layers=20,
+            trust_vocabulary=False,
+            draft_tokens=3,
+            window=2,
+            ngram=3,
+            phrases=2,
+            keep_pool=True,
+        )
     if kind == "recycling":
         return Recycling(width=8, from_prompt=True, keep=False, target=large)
     return lm_of(small, large, cache) if kind == "lm" else drafter_of(kind, "none")

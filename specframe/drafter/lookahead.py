@@ -11,8 +11,9 @@ from torch import Tensor
 
 from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
+from specframe.phrases import Pool, Window
 from specframe.records import Context, StepRecord
-from specframe.types import AuxRows, Budget, Draft, Needs, TargetOutput
+from specframe.types import Budget, Draft, Needs, TargetOutput
 
 
 @DRAFTERS.register("lookahead")
@@ -56,9 +57,8 @@ class Lookahead(Retrieval):
     def begin(self, context: Context, out: TargetOutput) -> None:
         super().begin(context, out)
         self._pool = Pool(size=self.guesses)
-        length = context.prompt_length
-        spread = [place * length // self.window for place in range(self.window)]
-        self._levels = [[context.tokens[place] for place in spread]]
+        prompt = context.tokens[: context.prompt_length]
+        self._ahead = Window(width=self.window, ngram=self.ngram, text=prompt)
         if self.pool_from_prompt:
             for start in range(len(context) - self.ngram + 1):
                 self._pool.add(context.tokens[start : start + self.ngram])
@@ -67,73 +67,28 @@ class Lookahead(Retrieval):
         return [Continuation(one) for one in self._pool.after(self.context.tokens[-1])]
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
-        if budget.depth < 1 or self._num_aux == 0:
+        if budget.depth < 1 or self._ahead.num_rows == 0:
             return draft  # no step is left that could use what the window finds
-        device, count = draft.tokens.device, draft.num_rows
-        sees = torch.zeros((self._num_aux, count + self._num_aux), dtype=torch.bool, device=device)
-        sees[:, 0] = True  # the root
-        pattern = window_pattern(len(self._levels), self.window)
-        sees[:, count:] = pattern[1:, 1:].to(device)
-        places = [level + i for level in range(len(self._levels)) for i in range(self.window)]
-        tokens = [token for level in self._levels for token in level]
-        first = len(self.context) - 1
-        rows = AuxRows(
-            tokens=torch.tensor(tokens[1:], device=device),
-            positions=torch.tensor(places[1:], device=device) + first,
-            sees=sees,
+        rows = self._ahead.rows(
+            position=len(self.context) - 1,
+            num_rows=draft.num_rows,
+            seen=1,
+            device=draft.tokens.device,
         )
         return replace(draft, aux=rows)
 
     def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:
         """[W] what the last level predicts; the root, which is no auxiliary row, predicts too."""
         found = out.logits[:0] if out.aux_logits is None else out.aux_logits[-self.window :]
-        if draft.aux is None and self._num_aux:
+        if draft.aux is None and self._ahead.num_rows:
             return None
         if len(found) < self.window:
             found = torch.cat([out.logits[:1], found])
         return found.argmax(-1)
 
     def observe(self, record: StepRecord) -> None:
-        new = record.readback
-        if not new:  # the window did not ride along
+        if not record.readback:  # the window did not ride along
             return
-        self._levels[0][0] = self.context.tokens[record.length_before - 1]
-        full = len(self._levels) == self.ngram - 1
-        if full:
-            for column in zip(*self._levels, new, strict=True):
-                self._pool.add(column)
-        self._levels = [*self._levels[full:], new]
-
-    @property
-    def _num_aux(self) -> int:
-        return len(self._levels) * self.window - 1
-
-
-class Pool:
-    """First token -> its `size` newest n-grams; one that comes again becomes the newest."""
-
-    def __init__(self, *, size: int) -> None:
-        self._size = size
-        self._held: dict[int, dict[tuple[int, ...], None]] = {}
-
-    def add(self, ngram: Sequence[int]) -> None:
-        """Keep an n-gram; the oldest of its first token makes room."""
-        held = self._held.setdefault(ngram[0], {})
-        rest = tuple(ngram[1:])
-        held.pop(rest, None)
-        held[rest] = None
-        if len(held) > self._size:
-            del held[next(iter(held))]
-
-    def after(self, token: int) -> list[tuple[int, ...]]:
-        """What may follow a token, newest first."""
-        return list(reversed(self._held.get(token, {})))
-
-
-def window_pattern(num_levels: int, window: int) -> Tensor:
-    """[L W, L W] bool: which tokens of a window see which, level by level, the root among them."""
-    level = torch.arange(num_levels).repeat_interleave(window)
-    column = torch.arange(window).repeat(num_levels)
-    base = (level == 0) & (column <= column[:, None])
-    own = (column == column[:, None]) & (level <= level[:, None])
-    return base | own
+        root = self.context.tokens[record.length_before - 1]
+        for ngram in self._ahead.advance(root, record.readback):
+            self._pool.add(ngram)

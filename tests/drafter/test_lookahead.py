@@ -13,10 +13,11 @@ import torch
 from specframe import load
 from specframe.accept.match import Match
 from specframe.cache.static import Static as StaticCache
-from specframe.drafter.lookahead import Lookahead, Pool, window_pattern
+from specframe.drafter.lookahead import Lookahead
 from specframe.errors import IncompatibleComponents
 from specframe.meter import Meter
 from specframe.metrics import Metrics
+from specframe.phrases import Pool, window_pattern
 from specframe.target.toy import Toy
 from specframe.task.enumeration import exact_law, max_error, sequence_law
 from specframe.tree.chain import Chain
@@ -244,7 +245,7 @@ def test_every_row_of_the_window_is_a_plain_continuation(family: str, cache: str
     for _ in range(4):
         loop.step()
     drafter._pool.add([loop.context.tokens[-1], 4, 5, 6])
-    first, *others = [list(level) for level in drafter._levels]
+    first, *others = [list(level) for level in drafter._ahead.levels]
     with torch.inference_mode():
         draft = loop._draft()
         out = composed.target.score(draft, made)
