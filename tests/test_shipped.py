@@ -24,7 +24,7 @@ from tests.models import model
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 55_000_000  # bytes of all heads together
-EXPECTED = {"smollm2": {"eagle", "eagle3", "medusa"}}
+EXPECTED = {"smollm2": {"eagle", "eagle3", "medusa", "mtp"}}
 HEADS = sorted(file.parent for file in shipped.HEADS.glob("*/*/config.json"))
 KEYS = {"licence", "drafter", "target", "recipe", "seed", "data", "curve", "command", "heldout"}
 PROMPT = (5, 17, 42, 17, 42, 8)
