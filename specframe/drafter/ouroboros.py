@@ -66,7 +66,7 @@ class Ouroboros(Retrieval):
     ) -> None:
         if not trust_vocabulary:
             check_vocabulary(model, target, way_out=_TRUST)
-        self.extra_syncs = draft_tokens  # type: ignore[misc]  # the most there can be
+        self.extra_syncs = draft_tokens  # the most there can be
         self.max_positions = model.gives.max_positions
         self.draft_tokens = draft_tokens
         self.ngram = ngram
