@@ -278,6 +278,7 @@ def test_sampled_texts_follow_the_law() -> None:
     """With the real streams: the inner noise must be independent of the outer one."""
     words = ["target=toy", "target.vocab_size=3", "drafter=cascade", "drafter.model=toy_draft"]
     more = ["accept=rejection", "sampling.temperature=1", "drafter.length=3", "stop.eos=[]"]
+    more.append("tree=chain")
     with pytest.raises(IncompatibleComponents, match="another vocabulary"):
         load([*words, *more])
     words = ["target=toy", "drafter=cascade", "drafter.inner=[ngram,chain,match]", *more]

@@ -465,7 +465,7 @@ def test_mistakes_name_the_source(words: list[str], text: str) -> None:
 
 def test_rejection_wants_one_source_that_gives_a_law() -> None:
     words = ["target=toy", "drafter=router", "accept=rejection", "sampling.temperature=1"]
-    assert load([*words, "drafter.sources=[ngram,lm]"]).parts.how == "wor"
+    assert load([*words, "drafter.sources=[ngram,lm]", "tree=chain"]).parts.how == "wor"
     with pytest.raises(IncompatibleComponents, match=r"none of drafter\.sources does.* use accept"):
         plan(compose([*words, "drafter.sources=[ngram]"]))
     with pytest.raises(IncompatibleComponents, match=r"use tree=chain"):
