@@ -155,7 +155,7 @@ def test_a_manifest_can_be_published(folder: Path, tmp_path: Path) -> None:
 def test_a_command_forgets_where_files_are() -> None:
     told = [
         "/a/b/__main__.py",
-        "task.answers=/tmp/w/a.jsonl",
+        "task.answers=/srv/data/a.jsonl",
         "x=[~/p/q,/r/s]",
         "prompts=rel/p.txt",
     ]
