@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specframe.train import losses
 from specframe.train.base import Frozen, Guesses
 from specframe.train.laws import Laws
 from specframe.train.unroll import Window
@@ -42,6 +43,18 @@ class Stepped:
             weight=weight[chosen],
             inside=frozen.row_of[token] >= 0,
         )
+
+
+def borrowed_loss(states: Tensor, at: Stepped, laws: Laws, frozen: Frozen) -> Tensor:
+    """Mean cross entropy of states [M, H] that the target's own head reads, over the rows of `at`.
+
+    A token that the draft vocabulary lacks cannot be drafted: no law to learn there.
+    """
+    weight = at.weight * at.inside
+    if frozen.table is not None:
+        return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
+    logits = frozen.head(states)
+    return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 
 
 def guessed(

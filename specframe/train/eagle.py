@@ -17,7 +17,7 @@ from specframe.target.base import Target
 from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
 from specframe.train.batches import Batch
-from specframe.train.chains import Stepped, guessed
+from specframe.train.chains import Stepped, borrowed_loss, guessed
 from specframe.train.laws import Laws
 from specframe.train.shape import initialise, shape_for
 from specframe.train.unroll import Window, unroll
@@ -120,17 +120,9 @@ class Eagle(Recipe):
         found = {"regression": losses.mean(losses.regression(states, true), at.weight)}
         loss = self.regression * found["regression"]
         if self.soft or self.top_weight:
-            found["distillation"] = self._distilled(made[at.chosen], at, laws, frozen)
+            found["distillation"] = borrowed_loss(made[at.chosen], at, laws, frozen)
             loss = loss + found["distillation"]
         return {"loss": loss, **found}
-
-    def _distilled(self, states: Tensor, at: Stepped, laws: Laws, frozen: Frozen) -> Tensor:
-        """A token that the draft vocabulary lacks cannot be drafted: no law to learn there."""
-        weight = at.weight * at.inside
-        if frozen.table is not None:
-            return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
-        logits = frozen.head(states)
-        return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 
     @torch.no_grad()
     def guesses(

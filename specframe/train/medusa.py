@@ -16,7 +16,7 @@ from specframe.target.base import Target
 from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe, text_config
 from specframe.train.batches import Batch
-from specframe.train.chains import Stepped, guessed
+from specframe.train.chains import Stepped, borrowed_loss, guessed
 from specframe.train.laws import Laws
 from specframe.train.unroll import Window
 
@@ -120,11 +120,11 @@ class Medusa(Recipe):
         frozen: Frozen,
     ) -> Tensor:
         """Loss of one head."""
-        weight = at.weight * at.inside
-        if frozen.table is not None and not self.own_head:
-            return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
-        logits = laws.logits(states, net.output(step)) if self.own_head else frozen.head(states)
-        return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
+        if not self.own_head:
+            return borrowed_loss(states, at, laws, frozen)
+        logits = laws.logits(states, net.output(step))
+        rows = losses.cross_entropy(logits, laws.shares[at.place])
+        return losses.mean(rows, at.weight * at.inside)
 
     def _logits(self, net: MedusaNet, frozen: Frozen, step: int, states: Tensor) -> Tensor:
         return functional.linear(states, net.output(step)) if self.own_head else frozen.head(states)

@@ -12,10 +12,9 @@ from specframe.binding import Range
 from specframe.checkpoint.mtp import load_mtp, save_mtp
 from specframe.drafter.net.mtp import MTPNet, MTPOptions
 from specframe.target.base import Target
-from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
 from specframe.train.batches import Batch
-from specframe.train.chains import Stepped, guessed
+from specframe.train.chains import Stepped, borrowed_loss, guessed
 from specframe.train.laws import Laws
 from specframe.train.shape import initialise, shape_for
 from specframe.train.unroll import Window, unroll
@@ -94,19 +93,11 @@ class MTP(Recipe):
         total, scale = features.new_zeros(()), 0.0
         for step, made in enumerate(states):
             at = Stepped.of(window, step, laws, frozen)
-            found = self._one(net.normed(made[at.chosen]), at, laws, frozen)
+            found = borrowed_loss(net.normed(made[at.chosen]), at, laws, frozen)
             total = total + self.decay**step * found
             scale += self.decay**step
             parts[f"token_{step + 1}"] = found.detach()
         return {"loss": total / scale, **parts}
-
-    def _one(self, states: Tensor, at: Stepped, laws: Laws, frozen: Frozen) -> Tensor:
-        """A token that the draft vocabulary lacks cannot be drafted: no law to learn there."""
-        weight = at.weight * at.inside
-        if frozen.table is not None:
-            return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
-        logits = frozen.head(states)
-        return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 
     @torch.no_grad()
     def guesses(
