@@ -131,7 +131,8 @@ class Plan:
 
     def _target(self, where: str, bound: Bound, runtime: Runtime) -> Target:
         values = {**bound.values}
-        key = json.dumps([bound.cls.__module__, str(self.device), values], sort_keys=True)
+        how = [type(runtime).__module__, self.bound["runtime"].values]
+        key = json.dumps([bound.cls.__module__, str(self.device), values, how], sort_keys=True)
         if key not in _loaded:
             while len(_loaded) >= _KEPT_TARGETS:
                 _loaded.pop(next(iter(_loaded)))
@@ -151,11 +152,7 @@ def plan(config: DictConfig) -> Plan:
     groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
     top = {key: value for key, value in plain.items() if key not in groups}
     top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
-    chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
-    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
-    if not bound["task"].cls.drafts:
-        plain["drafter"] = {"name": "none"}
-    bound["drafter"] = bind_drafter(plain["drafter"])
+    bound = _bind_axes(plain)
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
     check_named(top, sampling, stop, data="data" in bound)
@@ -181,6 +178,19 @@ def plan(config: DictConfig) -> Plan:
         device=device_of(top["device"]),
         how=how,
     )
+
+
+def _bind_axes(plain: dict[str, Any]) -> dict[str, Bound]:
+    """Every axis of a configuration, whose words a task may overrule."""
+    chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
+    task = bind_axis("task", plain["task"])
+    if not task.cls.drafts:
+        plain["drafter"] = {"name": "none"}
+    if task.cls.plain:
+        plain["runtime"] = {"name": "eager", "buckets": None}
+    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
+    bound["drafter"] = bind_drafter(plain["drafter"])
+    return bound
 
 
 def load(overrides: Sequence[str] = ()) -> Engine:

@@ -76,17 +76,24 @@ class CacheManager(ABC):
         self, layer: int, keys: Tensor, values: Tensor, slots: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Write keys and values [1, heads, R, size] at slots [R]; both over `width` slots."""
-        if layer not in self._keys:
-            self._keys[layer] = self._allocate(keys)
-            self._values[layer] = self._allocate(values)
-        elif self._keys[layer].shape[2] < self.width:
-            self._keys[layer] = self._grow(self._keys[layer])
-            self._values[layer] = self._grow(self._values[layer])
-        held_keys, held_values = self._keys[layer], self._values[layer]
+        held_keys, held_values = self.buffers(layer, keys)
         held_keys.index_copy_(2, slots, keys)
         held_values.index_copy_(2, slots, values)
         width = self.width
         return held_keys[:, :, :width], held_values[:, :, :width]
+
+    def buffers(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer over all slots allocated, at least `width` of them.
+
+        like: [1, heads, any, size] of the keys to come, which a layer's first buffers are made for.
+        """
+        if layer not in self._keys:
+            self._keys[layer] = self._allocate(like)
+            self._values[layer] = self._allocate(like)
+        elif self._keys[layer].shape[2] < self.width:
+            self._keys[layer] = self._grow(self._keys[layer])
+            self._values[layer] = self._grow(self._values[layer])
+        return self._keys[layer], self._values[layer]
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Committed keys and values of a layer, [1, heads, length, size] (views)."""

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from specframe.data.corpus import SEPARATOR, Corpus
+from specframe.storage import cache_root
 from specframe.target.base import Target
-from specframe.target.package import cache_root
 
 SORTED = 128  # tokens that the order looks at: longest context and continuation together
 _FORMAT = 1

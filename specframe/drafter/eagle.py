@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
-from torch.nn import functional
 
 from specframe.cache.base import CacheManager
 from specframe.checkpoint.choice import Choice, settled
@@ -91,7 +90,12 @@ class Eagle(FeatureDrafter):
         own = net.embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
         net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
-        head = target_head(target, ids) if net.lm_head is None else _own_head(net, ids, target)
+        head = (
+            target_head(target, ids, runtime)
+            if net.lm_head is None
+            else _own_head(net, ids, target, runtime)
+        )
+        runtime.draft(net, tables=[net.lm_head])
         super().__init__(
             net=net,
             embed=embed,
@@ -104,7 +108,7 @@ class Eagle(FeatureDrafter):
         )
 
 
-def _own_head(net: EagleNet, ids: Tensor | None, target: Target) -> Table:
+def _own_head(net: EagleNet, ids: Tensor | None, target: Target, runtime: Runtime) -> Table:
     """The head that a file brings, for tokens ids [Vd] (None: all)."""
     assert net.lm_head is not None
     weight = net.lm_head.weight
@@ -115,4 +119,4 @@ def _own_head(net: EagleNet, ids: Tensor | None, target: Target) -> Table:
         )
     if ids is not None:
         weight = weight[ids]
-    return lambda states: functional.linear(states, weight)
+    return runtime.table(weight)

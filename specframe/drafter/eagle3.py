@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from specframe.cache.base import CacheManager
 from specframe.checkpoint.choice import Choice, settled
@@ -90,7 +89,8 @@ class Eagle3(FeatureDrafter):
         own = net.embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
         net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
-        head, ids = own_head(net, target, vocabulary)
+        head, ids = own_head(net, target, vocabulary, runtime)
+        runtime.draft(net, tables=[net.lm_head])
         super().__init__(
             net=net,
             embed=embed,
@@ -131,7 +131,9 @@ def fused_layers(asked: Sequence[int] | None, net: Eagle3Net, target: Target) ->
 
 
 @torch.no_grad()
-def own_head(net: Eagle3Net, target: Target, vocabulary: str | None) -> tuple[Table, Tensor | None]:
+def own_head(
+    net: Eagle3Net, target: Target, vocabulary: str | None, runtime: Runtime
+) -> tuple[Table, Tensor | None]:
     """The head over the rows that the target (and the file of ids) knows, and their target ids.
 
     Raises ConfigError if the head is for another vocabulary, or none of its rows is left.
@@ -157,8 +159,10 @@ def own_head(net: Eagle3Net, target: Target, vocabulary: str | None) -> tuple[Ta
     if len(ids) < len(weight):
         weight = weight[kept]
 
+    table = runtime.table(weight)
+
     def head(states: Tensor) -> Tensor:
-        return functional.linear(net.normed(states), weight)
+        return table(net.normed(states))
 
     same = len(ids) == target.vocab_size
     return head, None if same else ids

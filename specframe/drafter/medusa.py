@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from specframe.checkpoint.choice import Choice, settled
 from specframe.checkpoint.medusa import WEIGHTS, load_medusa
@@ -70,7 +69,9 @@ class Medusa(Drafter):
             )
         self.net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
         self._device, self._dtype, self._runtime = target.device, target.dtype, runtime
-        self._head, self._ids = _head(self.net, target, vocabulary)
+        self._head, self._ids = _head(self.net, target, vocabulary, runtime)
+        tables = [self.net.table(head) for head in range(len(self.net))]
+        runtime.draft(self.net, tables=tables)
         self._states: list[Tensor] = []  # [R, H] of all committed rows, in the pieces they came in
         self._logits: Tensor | None = None  # [K, Vd] of this step
 
@@ -116,7 +117,9 @@ class Medusa(Drafter):
 
 
 @torch.no_grad()
-def _head(net: MedusaNet, target: Target, vocabulary: str | None) -> tuple[Table, Tensor | None]:
+def _head(
+    net: MedusaNet, target: Target, vocabulary: str | None, runtime: Runtime
+) -> tuple[Table, Tensor | None]:
     """(states [K, H] -> logits [K, Vd], the target ids of the columns, None for all in order)."""
     ids = _known(net, target)
     if vocabulary is not None:
@@ -128,15 +131,16 @@ def _head(net: MedusaNet, target: Target, vocabulary: str | None) -> tuple[Table
     whole = torch.equal(ids, torch.arange(target.vocab_size, device=ids.device))
     named = None if whole else ids
     if not net.options.rows:
-        return target_head(target, named), named
+        return target_head(target, named, runtime), named
     weights = [net.output(head) for head in range(len(net))]  # [rows, H] each
     rows = _rows(net, ids)
     if rows is not None:
         weights = [weight[rows] for weight in weights]
 
+    tables = [runtime.table(weight) for weight in weights]
+
     def head(states: Tensor) -> Tensor:
-        pairs = zip(states, weights, strict=True)
-        return torch.stack([functional.linear(state, weight) for state, weight in pairs])
+        return torch.stack([table(one) for one, table in zip(states, tables, strict=True)])
 
     return head, named
 

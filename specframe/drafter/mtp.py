@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from specframe.cache.base import CacheManager
 from specframe.checkpoint.choice import Choice, settled
@@ -107,7 +106,10 @@ class MTP(FeatureDrafter):
         for index in range(net.options.modules):
             net.module(index).embed_tokens = None  # one copy is enough
         net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
-        self._modules, self._heads = net, _heads(net, target, ids)
+        self._modules, self._heads = net, _heads(net, target, ids, runtime)
+        runtime.draft(
+            net, tables=[net.module(i).shared_head.head for i in range(net.options.modules)]
+        )
         super().__init__(
             net=net,
             embed=embed,
@@ -136,11 +138,11 @@ class MTP(FeatureDrafter):
         return torch.cat([features, before], dim=-1)
 
 
-def _heads(net: MTPNet, target: Target, ids: Tensor | None) -> list[Table]:
+def _heads(net: MTPNet, target: Target, ids: Tensor | None, runtime: Runtime) -> list[Table]:
     """A head for each module, over tokens ids [Vd] (None: all)."""
     shared = [net.module(index).shared_head.head for index in range(net.options.modules)]
     if shared[0] is None:
-        return [target_head(target, ids)] * len(shared)
+        return [target_head(target, ids, runtime)] * len(shared)
     found: list[Table] = []
     for own in shared:
         assert own is not None, "all modules have one, or none"
@@ -150,9 +152,5 @@ def _heads(net: MTPNet, target: Target, ids: Tensor | None) -> list[Table]:
                 f"drafter.path: shared_head.head.weight has {len(weight)} rows, {target.name} has "
                 f"{target.vocab_size} tokens; use modules of this target"
             )
-        found.append(_product(weight if ids is None else weight[ids]))
+        found.append(runtime.table(weight if ids is None else weight[ids]))
     return found
-
-
-def _product(weight: Tensor) -> Table:
-    return lambda states: functional.linear(states, weight)

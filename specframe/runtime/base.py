@@ -1,12 +1,38 @@
-"""The contract of a runtime: it may replace any function of fixed-shape tensors by a faster one."""
+"""The contract of a runtime: how the functions of a pass are launched, and on which weights."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
+from torch import Tensor, nn
+from torch.nn import functional
+
+from specframe.cache.base import CacheManager
 from specframe.registry import Registry
+from specframe.types import Rows
+
+
+class Trunk(ABC):
+    """Blocks of a model, run without the model's own code."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        hidden: Tensor,
+        rows: Rows,
+        cache: CacheManager,
+        *,
+        layers: tuple[int, int],
+        skip: frozenset[str] = frozenset(),
+        taps: Collection[str] = (),
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Blocks [a, b) = layers over hidden [R, H], which is left as it is; keys are written.
+
+        skip: sub-layers to leave out. Returns what leaves the last block [R, H], and those of taps
+        that are `resid:i`.
+        """
 
 
 class Runtime(ABC):
@@ -23,6 +49,21 @@ class Runtime(ABC):
     @abstractmethod
     def wrap(self, fn: Callable[..., Any], key: Hashable) -> Callable[..., Any]:
         """A callable that computes `fn`; calls with one key see tensors of one set of shapes."""
+
+    def adopt(self, model: nn.Module) -> Trunk | None:
+        """Lay a freshly loaded target's weights out anew, if that is of use; None: its own code
+        runs its blocks."""
+        return None
+
+    def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
+        """Lay a draft head's weights out anew, but for its output layers, which `table` reads.
+
+        Rounding them costs drafts, never text.
+        """
+
+    def table(self, weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        """x [..., k] -> logits [..., rows] of a draft head's output rows [rows, k]."""
+        return lambda x: functional.linear(x, weight, bias)
 
     def bucket(self, rows: int, limit: int) -> int:
         """Rows to pad a pass of `rows` to: the next bucket that `limit` allows, else `rows`."""

@@ -53,6 +53,11 @@ class Blocks:
             self._wrap_part(f"attention:{index}", block, _ATTENTION)
             self._wrap_part(f"mlp:{index}", block, _MLP)
 
+    def norm(self, hidden: Tensor) -> Tensor:
+        """[R, H] of the residual stream [R, H] as it enters the output head."""
+        normed: Tensor = self._base.norm(hidden)  # type: ignore[operator]
+        return normed
+
     def dress(self, cache: CacheManager, slots: Tensor) -> Cache:
         """Our cache in the clothes that the model expects."""
         if self._dress is None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from specframe.cache.base import CacheManager
-from specframe.errors import IncompatibleComponents, MissingResource
+from specframe.errors import IncompatibleComponents
 from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS, Forward, Target
 from specframe.target.blocks import BlockPlan, Blocks
-from specframe.target.package import local_folder
+from specframe.target.pretrained import Dtype, dtype_of, load, refuse_recurrent
 from specframe.target.probe import check_tree
 from specframe.target.tokenizer import HFTokenizer
 from specframe.types import Gives, Rows
 
-Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
-# What transformers raises for a quantization_config that it cannot read.
-_BAD_QUANTIZATION = (AssertionError, AttributeError, KeyError, TypeError)
 _MASKED = ("sdpa", "eager")  # attention implementations that honour a 4-D mask
 
 
@@ -64,7 +59,7 @@ class HF(Target):
             options,
             {
                 "attn_implementation": attn_implementation,
-                "dtype": _dtype(dtype, device),
+                "dtype": dtype_of(dtype, device),
                 "device_map": device_map,
                 "quantization_config": quantization,
             },
@@ -96,6 +91,7 @@ class HF(Target):
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers = text.num_hidden_layers
         self.eos_ids = _eos_ids(model, tokenizer)
+        self._trunk = runtime.adopt(model)
         self._blocks = Blocks(model, self.num_layers)
         self._windows = _windows(text)
         self._builds_causal = text._attn_implementation == "sdpa"
@@ -126,6 +122,8 @@ class HF(Target):
     ) -> Forward:
         self._check_taps(taps)
         first, last = layers or (0, self.num_layers)
+        if self._trunk is not None:
+            return self._fused(rows, cache, ((first, last), skip, taps), want)
         mask = self._mask(rows, cache)
         inputs: dict[str, Any] = {
             "attention_mask": mask,
@@ -145,6 +143,32 @@ class HF(Target):
         )
         logits, hidden, found = run(inputs, plan, want)
         return Forward(logits=logits, hidden=hidden, taps=found)
+
+    def _fused(
+        self,
+        rows: Rows,
+        cache: CacheManager,
+        span: tuple[tuple[int, int], frozenset[str], Sequence[str]],
+        want: Tensor | None,
+    ) -> Forward:
+        """The same by the runtime's own blocks. span: layers, skip, taps."""
+        layers, skip, taps = span
+        assert self._trunk is not None
+        entering = rows.hidden if rows.tokens is None else self.embed(rows.tokens)
+        assert entering is not None
+        hidden, found = self._trunk(entering, rows, cache, layers=layers, skip=skip, taps=taps)
+        if "embed" in taps:
+            found["embed"] = entering
+        if "final_prenorm" in taps:
+            found["final_prenorm"] = hidden
+        if "final_postnorm" in taps:
+            found["final_postnorm"] = self._blocks.norm(hidden)
+            normed = found["final_postnorm"] if want is None else found["final_postnorm"][want]
+        elif want is not None:
+            normed = self._blocks.norm(hidden[want])
+        return Forward(
+            logits=None if want is None else self.head(normed), hidden=hidden, taps=found
+        )
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.model.get_input_embeddings()(tokens)
@@ -176,68 +200,6 @@ class HF(Target):
             mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
             masks[kind] = mask.masked_fill_(~visible, -torch.inf)[None, None]
         return masks if len(masks) > 1 else next(iter(masks.values()))
-
-
-def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> tuple[Any, Any]:
-    """(model, tokenizer or None). Raises ValueError naming the path if there is no such model."""
-    import transformers
-
-    # Our own progress is shown where a model is made; loading it takes a second or two.
-    transformers.utils.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    folder = str(local_folder(path))
-    if Path(folder).suffix == ".gguf" and Path(folder).is_file():
-        options = {**options, "gguf_file": Path(folder).name}
-        folder = str(Path(folder).parent)
-    elif _looks_local(folder) and not Path(folder).is_dir():
-        raise ValueError(f"target.path={path}: no such folder")
-    auto = transformers.AutoModelForCausalLM
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, **options)
-        kind: Any = auto._model_mapping.get(type(config), None)
-        if isinstance(kind, type):
-            refuse_recurrent(config, kind)
-        given = {key: value for key, value in model_options.items() if value is not None}
-        model = auto.from_pretrained(folder, **options, **given)
-    except ImportError as error:  # a quantisation method whose package is not there
-        raise MissingResource(f"target.path={path}: {_first(error)}") from error
-    except IncompatibleComponents:
-        raise
-    except (OSError, ValueError, *_BAD_QUANTIZATION) as error:
-        if isinstance(error, _BAD_QUANTIZATION) and model_options["quantization_config"] is None:
-            raise
-        raise ValueError(f"target.path={path}: {_first(error)}") from error
-    try:
-        return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
-    except (OSError, ValueError):
-        return model, None
-
-
-def _first(error: Exception) -> str:
-    """An error of transformers on one line of bounded length."""
-    return " ".join(str(error).split())[:300]
-
-
-def _looks_local(path: str) -> bool:
-    return path.startswith((".", "/", "~")) or path.count("/") > 1
-
-
-def _dtype(name: Dtype, device: torch.device) -> Any:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else "auto"
-    return getattr(torch, name)
-
-
-def refuse_recurrent(config: Any, kind: type) -> None:
-    """Raises IncompatibleComponents, naming the class, for state that cannot be rolled back."""
-    types = set(getattr(config.get_text_config(), "layer_types", None) or ())
-    other = sorted(types - {"full_attention", "sliding_attention"})
-    if getattr(kind, "_is_stateful", False) or other or config.is_encoder_decoder:
-        what = f"layers of type {', '.join(other)}" if other else "state"
-        raise IncompatibleComponents(
-            f"target: {kind.__name__} keeps {what} that cannot be rolled back after a rejected "
-            "draft; use a model of full or sliding attention"
-        )
 
 
 def _windows(config: Any) -> dict[str, int | None]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from specframe.errors import MissingResource
+from specframe.storage import cache_root
 from specframe.target.gguf import CHUNK, CONVERT_STEPS, MODELS, GgufModel, convert, is_finished
 
 SCHEME = "package://"
@@ -48,14 +49,6 @@ def local_folder(path: str) -> Path | str:
     if not is_finished(model, folder):
         _prepare(model, folder)
     return folder
-
-
-def cache_root() -> Path:
-    """Folder of converted models: `$SPECFRAME_CACHE`, else `specframe` in the user's cache."""
-    if chosen := os.environ.get("SPECFRAME_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "specframe"
 
 
 def _prepare(model: GgufModel, folder: Path) -> None:

@@ -31,9 +31,14 @@ class Job:
 
 
 class Task(ABC):
-    """Does something with an engine. drafts: whether that takes a drafter; else none is loaded."""
+    """Does something with an engine.
+
+    drafts: whether that takes a drafter; else none is loaded. plain: whether it works on the
+    model's own layers (to train them, or by transformers' code); then runtime=eager leaves them.
+    """
 
     drafts: ClassVar[bool] = True
+    plain: ClassVar[bool] = False
 
     def check(self, config: dict[str, Any]) -> None:
         """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource

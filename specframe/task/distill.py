@@ -45,6 +45,7 @@ class Distill(Task):
     """
 
     drafts: ClassVar[bool] = False
+    plain: ClassVar[bool] = True
 
     def __init__(
         self,

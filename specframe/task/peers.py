@@ -25,15 +25,16 @@ from specframe.task.base import TASKS, Job, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A way to answer a prompt: token ids in, answer ids out."""
+    """A way to answer a prompt: token ids in, answer ids out. owner: has the `forward` to time."""
 
     name: str
     answer: Callable[[list[int]], list[int]]
+    owner: Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Sums over prompts of the median over rounds. forward_s: inside the model's forward."""
+    """Sums over prompts of the median over rounds. forward_s: inside the target's forward."""
 
     name: str
     wall_s: float
@@ -48,7 +49,8 @@ class Peers(Task):
     """Times drafter=none against `generate`, and the run's drafter against its peer there.
 
     Interleaved A B C D A B C D ..., greedy, after one uncounted answer each; ratios count, seconds
-    depend on the machine. Peers: ngram - prompt_lookup_num_tokens, lm - assistant_model; another
+    depend on the machine. `generate` runs on the weights as they were loaded, ours on what runtime=
+    makes of them. Peers: ngram - prompt_lookup_num_tokens, lm - assistant_model; another
     drafter has none and is timed beside the plain `generate`.
     """
 
@@ -64,10 +66,9 @@ class Peers(Task):
         self.lookup_tokens = lookup_tokens
 
     def run(self, job: Job) -> int:
-        model = getattr(job.engine.parts.target, "model", None)
-        if model is None:
+        if not hasattr(job.engine.parts.target, "model"):
             raise IncompatibleComponents("task=peers needs a model of transformers: use target=hf")
-        runners = self._runners(job, model)
+        runners = self._runners(job)
         prompts = [job.engine.encode(record.turns[0]) for record in self._prompts(job)]
         for runner in runners:
             runner.answer(prompts[0])
@@ -76,7 +77,7 @@ class Peers(Task):
             taken: dict[str, list[_Sample]] = {runner.name: [] for runner in runners}
             for _ in range(self.rounds):
                 for runner in runners:
-                    taken[runner.name].append(_measure(runner, prompt, model))
+                    taken[runner.name].append(_measure(runner, prompt))
             samples.append(taken)
         lines = [_line(runner.name, runners[0].name, samples) for runner in runners]
         report = {"num_prompts": len(prompts), "rounds": self.rounds, "lines": lines}
@@ -92,25 +93,27 @@ class Peers(Task):
             chosen.setdefault(record.category, []).append(record)
         return [record for group in chosen.values() for record in group[: self.per_category]]
 
-    def _runners(self, job: Job, model: Any) -> list[Runner]:
+    def _runners(self, job: Job) -> list[Runner]:
         drafter = job.config["drafter"]["name"]
         greedy = ["sampling.temperature=0"]
+        plain = job.rebuild([*greedy, "runtime=eager"])  # packed weights are not transformers' own
+        model = plain.parts.target.model  # type: ignore[attr-defined]
         ours = {"none": job.rebuild([*greedy, "drafter=none"])}
         peers: dict[str, dict[str, Any] | None] = {"none": {}}
         if drafter != "none":
             ours[drafter] = job.rebuild(greedy)
-            peers[drafter] = self._peer(drafter, ours[drafter])
+            peers[drafter] = self._peer(drafter, plain)
         runners = []
         for name, engine in ours.items():
             label = "drafter=none" if name == "none" else f"drafter={name}"
-            runners.append(Runner(name=label, answer=_engine_answer(engine)))
+            target = engine.parts.target
+            runners.append(Runner(name=label, answer=_engine_answer(engine), owner=target))
             options = peers[name]
             if options is None:
                 continue
             title = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
-            runners.append(
-                Runner(name=f"generate({title})", answer=_model_answer(model, engine, options))
-            )
+            answer = _model_answer(model, engine, options)
+            runners.append(Runner(name=f"generate({title})", answer=answer, owner=model))
         return runners
 
     def _peer(self, drafter: str, engine: Engine) -> dict[str, Any] | None:
@@ -167,8 +170,8 @@ def _model_answer(
     return answer
 
 
-def _measure(runner: Runner, prompt: list[int], model: Any) -> _Sample:
-    with _forwards(model) as spent:
+def _measure(runner: Runner, prompt: list[int]) -> _Sample:
+    with _forwards(runner.owner) as spent:
         start = time.perf_counter()
         tokens = runner.answer(prompt)
         wall = time.perf_counter() - start
@@ -176,10 +179,10 @@ def _measure(runner: Runner, prompt: list[int], model: Any) -> _Sample:
 
 
 @contextmanager
-def _forwards(model: Any) -> Iterator[list[float]]:
-    """Seconds of each forward of the whole model, while it lasts."""
+def _forwards(owner: Any) -> Iterator[list[float]]:
+    """Seconds of each forward of a target or a model, while it lasts."""
     spent: list[float] = []
-    forward = model.forward
+    forward = owner.forward
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
@@ -190,11 +193,11 @@ def _forwards(model: Any) -> Iterator[list[float]]:
 
     # generate() looks at the signature to know what the model takes.
     timed.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
-    model.forward = timed
+    owner.forward = timed
     try:
         yield spent
     finally:
-        del model.forward
+        del owner.forward
 
 
 def _with_progress(prompts: list[list[int]]) -> Iterable[list[int]]:

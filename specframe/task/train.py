@@ -42,6 +42,7 @@ class Train(Task):
     """
 
     drafts: ClassVar[bool] = False
+    plain: ClassVar[bool] = True
 
     def __init__(
         self,

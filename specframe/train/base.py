@@ -48,7 +48,7 @@ class Frozen:
             ids = ids.to(target.device)
             row_of = torch.full_like(row_of, -1)
             row_of[ids] = torch.arange(len(ids), device=target.device)
-        head = target_head(target, ids)
+        head = target_head(target, ids, target.runtime)
         table = _table(head, target)
         if table is not None and half:
             table = table.bfloat16()

@@ -289,11 +289,3 @@ def test_threads_share_the_lock_too(stub: Stub) -> None:
     assert len(stub.calls) == 1
     assert len(found) == 4
     assert len(set(found)) == 1
-
-
-def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPECFRAME_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert package.cache_root() == Path("/somewhere/specframe")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert package.cache_root() == Path.home() / ".cache" / "specframe"

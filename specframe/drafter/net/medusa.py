@@ -65,8 +65,14 @@ class MedusaNet(nn.ModuleList):
 
     def output(self, head: int) -> Tensor:
         """[rows, H] the output matrix of a head; only where it has one."""
-        assert self.options.rows, "the heads use the target's output matrix"
-        return cast(nn.Linear, cast(nn.ModuleList, self[head])[self.options.layers]).weight
+        table = self.table(head)
+        assert table is not None, "the heads use the target's output matrix"
+        return table.weight
+
+    def table(self, head: int) -> nn.Linear | None:
+        """The output layer of a head, if it has its own."""
+        layers = cast(nn.ModuleList, self[head])
+        return cast(nn.Linear, layers[self.options.layers]) if self.options.rows else None
 
     def logits(self, states: Tensor) -> Tensor:
         """[K, ..., rows] by the heads' own output matrices, of what `forward` gave."""

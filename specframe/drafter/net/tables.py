@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from specframe.errors import ConfigError
+from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 
 Table = Callable[[Tensor], Tensor]
@@ -82,7 +82,7 @@ def read_ids(file: str, *, vocab_size: int, where: str) -> Tensor:
 
 
 @torch.no_grad()
-def target_head(target: Target, ids: Tensor | None) -> Table:
+def target_head(target: Target, ids: Tensor | None, runtime: Runtime) -> Table:
     """States [F, H] -> logits [F, Vd] of target tokens ids [Vd] (None: all) by the target's head.
 
     The rows are read through `Target.head`, once, so only they are multiplied with each state; a
@@ -110,4 +110,4 @@ def target_head(target: Target, ids: Tensor | None) -> Table:
         columns.append((whole(block) - zero).index_select(-1, rows))
     weight = torch.cat(columns).t().contiguous()  # [Vd, H]
     bias = zero[0, rows] if bool(zero.any()) else None
-    return lambda states: functional.linear(states, weight, bias)
+    return runtime.table(weight, bias)

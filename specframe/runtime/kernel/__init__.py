@@ -1,0 +1,1 @@
+"""Compiled products and blocks for `runtime=packed`."""

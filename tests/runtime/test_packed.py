@@ -1,0 +1,283 @@
+"""Packed weights and blocks in one call: what they compute, and that no row minds its company."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from specframe.build import load
+from specframe.cache.base import CacheManager
+from specframe.cache.dynamic import Dynamic
+from specframe.runtime.eager import Eager
+from specframe.runtime.kernel import library as kernel
+from specframe.runtime.kernel.matrix import Packed, PackedLinear
+from specframe.runtime.kernel.trunk import FusedTrunk
+from specframe.runtime.packed import Packed as PackedRuntime
+from specframe.runtime.packed import _compiled
+from specframe.target.hf import HF
+from specframe.types import Rows
+from tests.models import model
+
+FAMILIES = ("llama", "qwen2", "qwen3")
+WIDE = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}  # widths that vectors divide
+TAPS = ("embed", "resid:0", "resid:2", "resid:3", "final_prenorm", "final_postnorm")
+
+
+def runtime(**changes: Any) -> PackedRuntime:
+    return PackedRuntime(**{"weights": "float32", "drafts": "bfloat16", "buckets": None, **changes})
+
+
+def both(name: str, **changes: Any) -> tuple[HF, HF]:
+    """A random model under `eager` and under `packed`, in float32."""
+    made = model(name, **changes).float()
+    packed = HF.of(copy.deepcopy(made), runtime=runtime())
+    return HF.of(made, runtime=Eager(buckets=None)), packed
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("shape", [(64, 16), (1, 7), (33, 24), (95, 576), (130, 40)])
+def test_products(shape: tuple[int, int], half: bool) -> None:
+    weight, bias = torch.randn(shape), torch.randn(shape[0])
+    kept = weight.bfloat16().float() if half else weight
+    packed = Packed(weight, bias, half=half)
+    assert torch.equal(packed.unpacked().float(), kept)
+    for rows in (*range(1, 32), 300):
+        x = torch.randn(rows, shape[1])
+        expected = nn.functional.linear(x.double(), kept.double(), bias.double())
+        error = (packed(x) - expected).abs().max() / shape[1] ** 0.5
+        assert error < 1e-5
+        assert torch.equal(packed(x[None, -1:])[0], packed(x)[-1:])  # bit for bit, alone or not
+
+
+def test_a_layer_looks_as_it_did() -> None:
+    layer = nn.Linear(24, 33)
+    packed = PackedLinear(layer, half=False)
+    assert torch.equal(packed.weight, layer.weight)
+    assert packed.bias is not None
+    assert torch.equal(packed.bias, layer.bias)
+    assert not list(packed.parameters())
+
+
+def tree(cache: CacheManager, parents: list[int], order: list[int] | None = None) -> Rows:
+    """Rows of a tree over a committed prefix; order: which reserved slot each row takes."""
+    count, base = len(parents), cache.length
+    slots = cache.reserve(count)[torch.tensor(order or range(count))]
+    visible = torch.zeros((count, cache.width), dtype=torch.bool)
+    visible[:, :base] = True
+    depths = []
+    for row, parent in enumerate(parents):
+        visible[row] |= visible[parent] if parent >= 0 else False
+        visible[row, slots[row]] = True
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+    tokens = (7 * torch.arange(count) + 1) % 13
+    return Rows(tokens=tokens, positions=base + torch.tensor(depths), slots=slots, visible=visible)
+
+
+def scored(target: HF, parents: list[int], **more: Any) -> Any:
+    cache = Dynamic()
+    cache.reset(rows=64, device=target.device)
+    target.prefill([3, 1, 4, 1, 5, 9, 2], cache)
+    rows = tree(cache, parents, more.pop("order", None))
+    return target.forward(rows, cache, want=torch.arange(len(parents)), **more)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_blocks_compute_what_the_model_computes(name: str) -> None:
+    plain, packed = both(name, **WIDE)
+    assert isinstance(packed._trunk, FusedTrunk)
+    for parents in ([-1], [-1, 0, 0, 1, 1, 3, 2], [-1] + 40 * [0]):
+        found, expected = (scored(one, parents, taps=TAPS) for one in (packed, plain))
+        scale = expected.logits.std()
+        assert (found.logits - expected.logits).abs().max() < 1e-4 * scale
+        assert found.taps.keys() == expected.taps.keys()
+        for tap, value in expected.taps.items():
+            torch.testing.assert_close(found.taps[tap], value, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.hidden, expected.hidden, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_parts_of_the_model(name: str) -> None:
+    plain, packed = both(name, **WIDE)
+    skip = frozenset({"attention:1", "mlp:2"})
+    for more in ({"skip": skip}, {"layers": (0, 2)}):
+        found, expected = (scored(one, [-1, 0, 1, 0], **more) for one in (packed, plain))
+        torch.testing.assert_close(found.hidden, expected.hidden, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+def resumed(target: HF) -> Tensor:
+    """Logits of a tree whose first block ran on its own."""
+    cache = Dynamic()
+    cache.reset(rows=64, device=target.device)
+    target.prefill([3, 1, 4], cache)
+    rows = tree(cache, [-1, 0, 0, 2])
+    lower = target.forward(rows, cache, layers=(0, 1))
+    upper = Rows(
+        hidden=lower.hidden, positions=rows.positions, slots=rows.slots, visible=rows.visible
+    )
+    out = target.forward(upper, cache, layers=(1, 3), want=torch.arange(4))
+    assert out.logits is not None
+    only_head = target.forward(
+        Rows(hidden=out.hidden, positions=rows.positions, slots=rows.slots, visible=rows.visible),
+        cache,
+        layers=(3, 3),
+        want=torch.arange(4),
+    )
+    assert only_head.logits is not None
+    assert torch.equal(only_head.logits, out.logits)
+    return out.logits
+
+
+def test_a_resumed_pass_is_the_whole_one() -> None:
+    _, packed = both("llama", **WIDE)
+    cache = Dynamic()
+    cache.reset(rows=64, device=packed.device)
+    packed.prefill([3, 1, 4], cache)
+    whole = packed.forward(tree(cache, [-1, 0, 0, 2]), cache, want=torch.arange(4))
+    assert whole.logits is not None
+    assert torch.equal(resumed(packed), whole.logits)
+
+
+def test_a_node_computes_bit_for_bit_what_its_path_computes() -> None:
+    """Any company, any slots, a hidden row between: also what plain decoding, and prefill, give."""
+    _, packed = both("llama", **WIDE)
+    parents = [-1, 0, 0, 2, 1, 3]
+    found = scored(packed, parents, order=[4, 0, 2, 1, 5, 3])
+    # Slots out of order change the order of sums; in order, nothing changes.
+    ordered = scored(packed, parents)
+    torch.testing.assert_close(found.logits, ordered.logits, rtol=1e-4, atol=1e-4)
+    path = [0, 2, 3, 5]
+    cache = Dynamic()
+    cache.reset(rows=64, device=packed.device)
+    packed.prefill([3, 1, 4, 1, 5, 9, 2], cache)
+    one_by_one = []
+    for row in path:
+        out = packed.prefill([(7 * row + 1) % 13], cache)
+        one_by_one.append(out.logits[0])
+    assert torch.equal(torch.stack(one_by_one), ordered.logits[path])
+    cache.reset(rows=64, device=packed.device)
+    tokens = [3, 1, 4, 1, 5, 9, 2, *[(7 * row + 1) % 13 for row in path]]
+    assert torch.equal(packed.prefill(tokens, cache).logits[0], ordered.logits[path[-1]])
+
+
+def test_the_control_is_not_invariant() -> None:
+    """Under `eager` the same comparison fails for rows enough, so the test above can fail."""
+    wide = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4}
+    plain, packed = both("llama", **wide)
+    different = []
+    for target in (plain, packed):
+        alone, together = scored(target, [-1]).logits[0], scored(target, [-1] + 40 * [0]).logits[0]
+        different.append(not torch.equal(alone, together))
+    assert different == [True, False]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3", "llama"])
+def test_other_models_run_their_own_code(name: str) -> None:
+    plain, packed = both(name)  # llama: widths that no vector divides
+    assert packed._trunk is None
+    found, expected = scored(packed, [-1, 0, 0, 1]), scored(plain, [-1, 0, 0, 1])
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+def test_other_precisions_are_left_alone() -> None:
+    made = model("llama", **WIDE)
+    target = HF.of(made, runtime=runtime())
+    assert target._trunk is None
+    assert isinstance(target.model.lm_head, nn.Linear)
+
+
+def test_weights_are_kept_once() -> None:
+    made = model("llama", **WIDE).float()
+    count = sum(one.numel() for one in made.parameters())
+    target = HF.of(made, runtime=runtime())
+    left = sum(one.numel() for one in target.model.parameters())
+    embedding = target.model.get_input_embeddings().weight.numel()
+    norms = (
+        count
+        - embedding
+        - sum(
+            one.in_features * one.out_features
+            for one in target.model.modules()
+            if isinstance(one, PackedLinear)
+        )
+    )
+    assert left == embedding + norms
+
+
+def test_bfloat16_weights_round_and_nothing_else() -> None:
+    made = model("llama", **WIDE).float()
+    rounded = copy.deepcopy(made)
+    for layer in rounded.modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight.data = layer.weight.data.bfloat16().float()
+    half = HF.of(made, runtime=runtime(weights="bfloat16"))
+    plain = HF.of(rounded, runtime=Eager(buckets=None))
+    found, expected = scored(half, [-1, 0, 1]), scored(plain, [-1, 0, 1])
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    kernel.library.cache_clear()
+    _compiled.cache_clear()
+    yield
+    kernel.library.cache_clear()
+    _compiled.cache_clear()
+
+
+def test_a_missing_compiler_is_one_line(
+    no_compiler: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, packed = both("llama", **WIDE)
+    assert packed._trunk is None
+    assert capsys.readouterr().err == (
+        "specframe: runtime=packed: no C++ compiler (looked for $CXX=no-such-compiler); "
+        "install g++; running as eager\n"
+    )
+    assert torch.equal(scored(packed, [-1, 0]).logits, scored(plain, [-1, 0]).logits)
+
+
+def test_a_broken_compiler_is_named(
+    no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("CXX", "false")
+    monkeypatch.setenv("SPECFRAME_CACHE", str(tmp_path))
+    with pytest.raises(kernel.NoCompiler, match="false failed: no message"):
+        kernel.library()
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_tasks_on_the_models_own_layers_run_eager() -> None:
+    from specframe.build import plan
+    from specframe.compose import compose
+
+    made = plan(compose(["task=distill", "target=toy", "runtime=packed"]))
+    assert made.bound["runtime"].word == "eager"
+    assert plan(compose(["target=toy", "drafter=none"])).bound["runtime"].word == "packed"
+
+
+@pytest.mark.slow
+def test_a_pass_is_fast_enough() -> None:
+    """One thread, interleaved, against transformers' own forward of one row on this machine."""
+    import statistics
+    import time
+
+    words = ["target=smollm2", "drafter=none", "device=cpu", "threads=1"]
+    times: dict[tuple[str, int], list[float]] = {}
+    engines = {name: load([*words, f"runtime={name}"]) for name in ("eager", "packed")}
+    for _ in range(9):
+        for name, engine in engines.items():
+            for rows in (1, 8, 16):
+                start = time.perf_counter()
+                scored(engine.parts.target, [-1] + (rows - 1) * [0])
+                times.setdefault((name, rows), []).append(time.perf_counter() - start)
+    middle = {key: statistics.median(one) for key, one in times.items()}
+    plain = middle["eager", 1]
+    assert middle["packed", 1] < plain / 1.5
+    assert middle["packed", 8] < plain
+    assert middle["packed", 16] < 1.25 * plain
