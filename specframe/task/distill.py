@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 from specframe.binding import Range
 from specframe.data.answers import AnswerFile, read_answers, write_compact
+from specframe.data.lines import settings_path
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine
 from specframe.manifest import identity
@@ -104,7 +106,9 @@ class Distill(Task):
                     limit = f"task.max_prompt_tokens={self.max_prompt_tokens}"
                     _say(f"{work.num_left_out} left out: longer than {limit} or than the context")
         if self.compact is not None:
-            size = write_compact(Path(self.compact), read_answers(path))
+            small = Path(self.compact)
+            size = write_compact(small, read_answers(path))
+            shutil.copyfile(settings_path(path), settings_path(small))
             _say(f"{size} bytes of token ids in {self.compact}")
         return 0
 

@@ -263,6 +263,8 @@ def test_toy_and_settings_of_a_whole_prefix_are_refused(tmp_path: Path) -> None:
 def test_the_compact_form_holds_the_same_tokens(tmp_path: Path) -> None:
     answers = distill(tmp_path, engine(), records(), compact=str(tmp_path / "c" / "answers.npz"))
     small = read_compact(tmp_path / "c" / "answers.npz")
+    beside = tmp_path / "c" / "answers.settings.json"
+    assert beside.read_text() == next(tmp_path.glob("*.settings.json")).read_text()
     held = [(one.id, one.turn, one.tokens, one.finish_reason) for one in small]
     assert held == [(one.id, one.turn, one.tokens, one.finish_reason) for one in answers]
 
