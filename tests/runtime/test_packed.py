@@ -164,6 +164,13 @@ def test_a_node_computes_bit_for_bit_what_its_path_computes() -> None:
     assert torch.equal(packed.prefill(tokens, cache).logits[0], ordered.logits[path[-1]])
 
 
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, packed = both("llama", **WIDE)
+    alone = scored(packed, [-1, 0, 0, 1])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert torch.equal(scored(packed, [-1, 0, 0, 1]).logits, alone.logits)
+
+
 def test_the_control_is_not_invariant() -> None:
     """Under `eager` the same comparison fails for rows enough, so the test above can fail."""
     wide = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4}
