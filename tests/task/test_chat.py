@@ -244,7 +244,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     terminal.type("\x03")
     terminal.wait_for(r"Ctrl-D or /exit ends[^>]*> ")
     terminal.type("/stats\n")
-    terminal.wait_for(r"acceptance_length.*> ")
+    terminal.wait_for(r"acceptance_length[^>]*> ")
     terminal.type("\x04")
     terminal.wait_for(r"acceptance_length")
     assert terminal.end() == 0
