@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
 from specframe.inner import bind_drafter, draft_config, inner_config, undrafted_config
+from specframe.keeping import Heads, head_key
 from specframe.manifest import recorded
 from specframe.parts import Parts
 from specframe.records import InnerLoop, TrueText
@@ -40,11 +41,15 @@ from specframe.types import How
 _KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 _loaded: dict[str, Target] = {}
+_heads = Heads(_KEPT_TARGETS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A configuration that is checked as far as it can be without weights."""
+    """A configuration that is checked as far as it can be without weights.
+
+    heads: where the drafters of earlier points are.
+    """
 
     config: dict[str, Any]
     bound: dict[str, Bound]
@@ -52,6 +57,7 @@ class Plan:
     settings: Settings
     device: torch.device
     how: How
+    heads: Heads = field(default_factory=lambda: Heads(_KEPT_TARGETS))
 
     def load(self) -> Engine:
         """Load what the plan names. Raises ConfigError or IncompatibleComponents."""
@@ -88,6 +94,10 @@ class Plan:
 
     def _drafter(self, bound: Bound, inner: dict[int, Plan], injected: dict[str, Any]) -> Drafter:
         """A drafter with what its constructor asks for by type, beyond its YAML."""
+        given = [self.bound[axis] for axis in ("target", "cache", "runtime")]
+        key = head_key(bound, given, self.device)
+        if (kept := self.heads.find(key)) is not None:
+            return kept
         supplied = dict(injected)
         for name, hint in bound.hints.items():
             if hint is Target and name != "target":
@@ -103,7 +113,9 @@ class Plan:
             elif hint == Sources:
                 supplied[name] = [self._drafter(one, inner, injected) for one in bound.members]
         with inside(bound.where):
-            return bound.make(**supplied)
+            made: Drafter = bound.make(**supplied)
+        self.heads.keep(key, bound, made)
+        return made
 
     def _new_cache(self) -> CacheManager:
         cache = self.bound["cache"]
@@ -136,6 +148,7 @@ class Plan:
         if key not in _loaded:
             while len(_loaded) >= _KEPT_TARGETS:
                 _loaded.pop(next(iter(_loaded)))
+                _heads.clear()  # they hold their targets
             with user_errors(where):
                 _loaded[key] = bound.cls(**values, device=self.device, runtime=runtime)
         target = _loaded[key] = _loaded.pop(key)
@@ -205,7 +218,7 @@ def load(overrides: Sequence[str] = ()) -> Engine:
 
 def run(config: DictConfig, *, output_dir: Path) -> None:
     """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
-    made = plan(config)
+    made = replace(plan(config), heads=_heads)
     task = made.bound["task"].make()
     task.check(made.config)
     prompts = made.prompts()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +20,15 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from specframe import multirun
+from specframe import gather, multirun
 from specframe.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
 from specframe.composite import addable
 from specframe.diagnose import COMPOSITION_ERRORS, explain, first_problem, repeated
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.keys import check
 from specframe.plugins import bootstrap
+from specframe.point import OBJECTIVE, OK, Place, points_of
+from specframe.sweepers import check_installed, check_sweeper, go_on
 
 USER_ERROR, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 USER_ERRORS = (ConfigError, IncompatibleComponents, MissingResource, FileNotFoundError)
@@ -41,28 +42,31 @@ VALUE_FLAGS = (
 
 @dataclass(frozen=True)
 class Job:
-    """What Hydra calls for each point. ledger: file that collects how the points ended."""
+    """What Hydra calls for each point. command: of the sweep, so that its points are known."""
 
-    ledger: Path
+    command: str
     full_error: bool
 
-    def __call__(self, cfg: DictConfig) -> None:
-        """Runs one composed config."""
+    def __call__(self, cfg: DictConfig) -> float | None:
+        """Runs one composed config; the objective, for a sweeper that optimises."""
         bootstrap()  # a launcher's worker process has not been through `main`
         settings = HydraConfig.get()
         directory = Path(settings.runtime.output_dir)
         if settings.mode != RunMode.MULTIRUN:
             self._single(cfg, directory)
-            return
-        overrides = list(settings.overrides.task)
-        sys.stderr.write(f"specframe: point {settings.job.num}: {' '.join(overrides)}\n")
-        multirun.run_point(
-            lambda: self._run(cfg, directory),
-            overrides=overrides,
-            directory=directory,
-            ledger=self.ledger,
-            keep=settings.sweeper.get("_target_", "").endswith(".BasicSweeper"),
-        )
+            return None
+        place = Place.of(cfg, command=self.command)
+        manner = multirun.Manner.of(settings.sweeper, objective=str(cfg.get(OBJECTIVE)))
+        note = "finished before: " if multirun.finished(place) else ""
+        where = os.path.relpath(directory)
+        told = f"point {settings.job.num}: {note}{' '.join(place.overrides)}"
+        sys.stderr.write(f"specframe: {told} -> {where}\n")
+
+        def work() -> None:
+            check_sweeper(settings.sweeper, manner.objective)
+            self._run(cfg, directory)
+
+        return multirun.run_point(work, place, manner)
 
     def _single(self, cfg: DictConfig, directory: Path) -> None:
         try:
@@ -97,19 +101,26 @@ def main() -> None:
     Codes: 1 a failure, or a point of a sweep that is not ok; 2 a user's mistake; 130 Ctrl-C.
     """
     full_error = os.environ.get(FULL_ERROR) == "1"
-    with tempfile.TemporaryDirectory(prefix="specframe-") as scratch, _quiet(), _flags_first():
-        job = Job(ledger=Path(scratch) / "points.jsonl", full_error=full_error)
+    given = list(sys.argv)
+    with multirun.sweeping() as sweep, _quiet(), _flags_first():
+        job = Job(command=sweep.command, full_error=full_error)
         try:
             code = _compose_and_run(job)
-            code = _end(job, code)
+            code = _end(sweep, code)
             sys.stdout.flush()
         except KeyboardInterrupt as exc:
-            _end(job, INTERRUPTED)
-            code = _say(f"interrupted; {exc}".rstrip("; "), INTERRUPTED, kind="")
+            _end(sweep, INTERRUPTED)
+            told = [text for text in (str(exc), go_on(given, sweep.directory)) if text]
+            code = _say("; ".join(["interrupted", *told]), INTERRUPTED, kind="")
         except BrokenPipeError:
             # The reader (head, less) has gone; Python would complain again while it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = BROKEN_PIPE
+        except Exception:  # a launcher's own, such as a worker that was killed
+            if full_error or sweep.directory is None:
+                raise
+            traceback.print_exc()
+            code = _end(sweep, FAILURE)
     raise SystemExit(code)
 
 
@@ -117,6 +128,7 @@ def _compose_and_run(job: Job) -> int:
     _, words = _split(sys.argv[1:])
     try:
         bootstrap()
+        check_installed(words)
         wrong = repeated(words, _config_dirs())
         if wrong is None and any("max_batch_size" in word for word in words):
             # Hydra would compose the later batches only when the earlier have run.
@@ -141,13 +153,17 @@ def _compose_and_run(job: Job) -> int:
     return 0
 
 
-def _end(job: Job, code: int) -> int:
+def _end(sweep: multirun.Sweep, code: int) -> int:
     """The table after a sweep; a point that is not ok makes the exit code 1."""
-    points = multirun.finished(job.ledger)
-    if not points:
+    points = [] if sweep.directory is None else points_of(sweep.directory, sweep.command)
+    if not points or sweep.directory is None:
         return code
-    print(multirun.summary(points))
-    return code or int(any(point.status != multirun.OK for point in points))
+    gather.write(points, sweep.directory)
+    print(gather.summary(points))
+    if sweep.objective is not None and (told := gather.best(points, sweep.objective)):
+        print(told)
+    print(f"table in {os.path.relpath(sweep.directory)}: sweep.csv, sweep.parquet")
+    return code or int(any(point.status != OK for point in points))
 
 
 def _one_line(exc: BaseException) -> str:

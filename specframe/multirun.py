@@ -1,40 +1,131 @@
-"""Points of a multirun: each leaves its status, none ends the others, a table at the end."""
+"""Points of a multirun: none ends the others, what is finished is not done again."""
 
 from __future__ import annotations
 
-import json
-import os
+import math
+import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
 
 from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.gather import numbers_of
+from specframe.point import FAILED, OBJECTIVE, OK, SKIPPED, Place, Point
 from specframe.registry import describe
 
-OK, SKIPPED, FAILED = "ok", "skipped", "failed"
+_TARGET = ("target", "device", "runtime")  # keys that decide which target is loaded
+_DRAFTER = ("experiment", "drafter")
+
+
+@dataclass
+class Sweep:
+    """The multirun of this process. directory: its folder, once Hydra has named it. objective:
+    what its sweeper maximises, if it does."""
+
+    directory: Path | None = None
+    objective: str | None = None
+    command: str = field(default_factory=lambda: uuid4().hex)
+
+
+_running: ContextVar[Sweep | None] = ContextVar("sweep", default=None)
+
+
+class Announce(Callback):
+    """Hydra's callback that tells `sweeping` where the sweep's folder is."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        sweep = _running.get()
+        if sweep is not None:
+            sweep.directory = Path(config.hydra.sweep.dir).absolute()
+            manner = Manner.of(config.hydra.sweeper, objective=str(config.get(OBJECTIVE)))
+            sweep.objective = None if manner.keep else manner.objective
+
+
+@contextmanager
+def sweeping() -> Iterator[Sweep]:
+    """A multirun may run inside; its points are made in the order that keeps weights loaded."""
+    sweep = Sweep()
+    token, held = _running.set(sweep), BasicSweeper.split_arguments
+    # Hydra takes sweepers from packages of its own name only, so its own one is told the order.
+    BasicSweeper.split_arguments = staticmethod(_grouped(held))
+    try:
+        yield sweep
+    finally:
+        BasicSweeper.split_arguments = staticmethod(held)
+        _running.reset(token)
+
+
+def _grouped(split: Callable[..., Any]) -> Callable[..., Any]:
+    def grouped(overrides: Any, max_batch_size: int | None) -> list[list[list[str]]]:
+        points = by_weights([point for batch in split(overrides, None) for point in batch])
+        size = max_batch_size or max(len(points), 1)
+        return [points[start : start + size] for start in range(0, len(points), size)]
+
+    return grouped
+
+
+def by_weights(points: Sequence[list[str]]) -> list[list[str]]:
+    """Points of one target together, within it those of one drafter; else as they came."""
+    ranks: dict[tuple[str, ...], int] = {}
+
+    def rank(point: Sequence[str], keys: Sequence[str]) -> int:
+        own = tuple(word for word in point if word.split("=")[0].split(".")[0].strip("+~") in keys)
+        return ranks.setdefault((*keys, *own), len(ranks))
+
+    return sorted(points, key=lambda point: (rank(point, _TARGET), rank(point, _DRAFTER)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """How one point ended."""
+class Manner:
+    """How points are run. keep: swallow their exceptions, so that the sweep goes on; a sweeper
+    that learns from failures (Optuna) needs them raised. objective: what such a one maximises."""
 
-    status: str
-    reason: str
-    overrides: list[str]
-    directory: str
+    keep: bool
+    objective: str
+
+    @classmethod
+    def of(cls, sweeper: DictConfig, *, objective: str) -> Manner:
+        """That of Hydra's sweeper."""
+        return cls(keep=str(sweeper.get("_target_")).endswith(".BasicSweeper"), objective=objective)
 
 
-def run_point(
-    work: Callable[[], None], *, overrides: Sequence[str], directory: Path, ledger: Path, keep: bool
-) -> None:
-    """Runs one point and records it in `directory`/status.json and in the ledger.
+def run_point(work: Callable[[], None], place: Place, manner: Manner) -> float | None:
+    """Runs one point unless it is finished, and records it in its folder.
 
-    keep: swallow its exception, so that the sweep goes on; a sweeper that learns from failures
-    (Optuna) needs it raised. Interrupts always pass.
+    Returns the objective for a sweeper that wants it. Interrupts always pass.
     """
+    # Two points of one configuration may run at once, in two processes.
+    with FileLock(place.directory / ".lock"):
+        held = Point.read(place.directory)
+        if held is not None and held.stands_for(place):
+            replace(held, reused=True, command=place.command, number=place.number).write()
+        else:
+            _run(work, place, manner)
+    return None if manner.keep else _objective(place, manner.objective)
+
+
+def finished(place: Place) -> bool:
+    """Whether a point needs no work."""
+    held = Point.read(place.directory)
+    return held is not None and held.stands_for(place)
+
+
+def _run(work: Callable[[], None], place: Place, manner: Manner) -> None:
+    start = time.monotonic()
     status, reason = OK, ""
     error: Exception | None = None
+    trace = place.directory / "traceback.txt"
+    trace.unlink(missing_ok=True)
     try:
         work()
     except (ConfigError, IncompatibleComponents) as exc:
@@ -42,42 +133,24 @@ def run_point(
     except SystemExit as exc:
         if exc.code:  # a task's verdict, such as certify's
             status, reason = FAILED, f"exit code {exc.code}"
+            error = RuntimeError(reason)
     except Exception as exc:
         status, reason, error = FAILED, describe(exc), exc
-        (directory / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
-    point = Point(status=status, reason=reason, overrides=list(overrides), directory=str(directory))
-    _record(point, ledger)
-    if error is not None and not keep:
+        trace.write_text(traceback.format_exc(), encoding="utf-8")
+    place.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
+    if error is not None and not manner.keep:
         raise error
 
 
-def _record(point: Point, ledger: Path) -> None:
-    """Written whole or not at all; the ledger grows by one line, from any process."""
-    target = Path(point.directory) / "status.json"
-    partial = target.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(point), indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, target)
-    with ledger.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(point)) + "\n")
-
-
-def finished(ledger: Path) -> list[Point]:
-    """The points recorded so far, in the order in which they ended."""
-    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else []
-    return [Point(**json.loads(line)) for line in lines]
-
-
-def summary(points: Sequence[Point]) -> str:
-    """One line a point: status, the words that differ between the points, reason, folder."""
-    shared = set.intersection(*(set(point.overrides) for point in points)) if points else set()
-    rows = []
-    for point in points:
-        words = " ".join(word for word in point.overrides if word not in shared)
-        rows.append((point.status, words, os.path.relpath(point.directory), point.reason))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)] if rows else []
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        lines.append("  ".join([*cells, row[3]]).rstrip())
-    counts = [f"{sum(p.status == s for p in points)} {s}" for s in (OK, SKIPPED, FAILED)]
-    return "\n".join([*lines, ", ".join(counts)])
+def _objective(place: Place, name: str) -> float:
+    """Raises ConfigError where the task has no such number: what Optuna is told is told well."""
+    point = Point.read(place.directory)
+    found = numbers_of(point) if point is not None else {}
+    held = found.get(name)
+    if isinstance(held, int | float) and math.isfinite(held):
+        return float(held)
+    known = [key for key in ("speedup", "acceptance_length", "tokens_per_s") if found.get(key)]
+    raise ConfigError(
+        f"{OBJECTIVE}={name}: this point of task={place.choices.get('task')} has no such number; "
+        f"it has {', '.join(known) or 'none'}, and speedup is measured by task=benchmark"
+    )

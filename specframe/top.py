@@ -26,6 +26,7 @@ class TopKeys:
     seed: Annotated[int, Range(0, 2**63 - 1)]
     device: str
     threads: Annotated[int, Range(1, 1024)] | None
+    objective: str
     require_lossless: bool
     expects: dict[str, Any] | None
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import DictConfig, OmegaConf
 
 import specframe
-from specframe import catalogue
+from specframe import catalogue, sweepers
 from specframe.cli import main
 from specframe.compose import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
@@ -243,37 +244,100 @@ def test_a_sweep_goes_on_and_says_how_each_point_ended(command: Command) -> None
     result = command("tree=chain", "-m", "seed=1,90,94,96,2", "raw=true")
     assert result.code == 1
     assert [config["seed"] for config in result.configs] == [1, 2]
-    lines = result.out.splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == ["ok", "skipped", "failed", "failed", "ok"]
-    assert "seed=90" in lines[1]
-    assert "raw=True" not in lines[1]
+    header, *lines, counts, where = result.out.splitlines()
+    assert header.split() == ["status", "seed", "folder"]
+    ended = ["ok", "skipped", "failed", "failed", "ok"]
+    assert [line.split()[:2] for line in lines] == [
+        [status, seed] for status, seed in zip(ended, ("1", "90", "94", "96", "2"), strict=True)
+    ]
     assert lines[1].endswith("accept=x and tree=y do not go together; use z")
-    assert lines[-1] == "2 ok, 1 skipped, 2 failed"
+    assert counts == "2 ok, 1 skipped, 2 failed"
     (folder,) = Path("outputs/multirun").glob("*/*")
-    records = [json.loads((folder / str(i) / "status.json").read_text()) for i in range(5)]
-    assert [record["status"] for record in records] == ["ok", "skipped", "failed", "failed", "ok"]
+    assert where == f"table in {folder}: sweep.csv, sweep.parquet"
+    records = [json.loads(file.read_text()) for file in folder.glob("*/status.json")]
+    records.sort(key=lambda record: record["number"])
+    assert [record["status"] for record in records] == ended
     assert records[1]["overrides"] == ["tree=chain", "seed=90", "raw=True"]
     assert records[2]["reason"] == "RuntimeError: boom"
-    assert "boom" in (folder / "2" / "traceback.txt").read_text()
+    assert "boom" in (folder / records[2]["config_hash"] / "traceback.txt").read_text()
     assert "Traceback" not in result.err
 
 
 def test_a_sweep_without_mishap_ends_with_0(command: Command) -> None:
     assert command("-m", "tree=chain,dynamic").code == 0
-    assert command("-m", "experiment=named_sweep").out.endswith("2 ok, 0 skipped, 0 failed\n")
+    assert "2 ok, 0 skipped, 0 failed\n" in command("-m", "experiment=named_sweep").out
 
 
 def test_an_appended_key_skips_its_point_of_a_sweep(command: Command) -> None:
     result = command("-m", "seed=1,2", "+tree.dpeth=6")
     assert (result.code, result.configs) == (1, [])
-    assert result.out.endswith("0 ok, 2 skipped, 0 failed\n")
+    assert "0 ok, 2 skipped, 0 failed\n" in result.out
 
 
 def test_an_interrupted_sweep_lists_what_was_finished(command: Command) -> None:
     result = command("-m", "seed=1,95,2")
     assert result.code == 130
-    assert result.out.endswith("1 ok, 0 skipped, 0 failed\n")
+    assert "1 ok, 0 skipped, 0 failed\n" in result.out
     assert [config["seed"] for config in result.configs] == [1]
+    (folder,) = Path("outputs/multirun").glob("*/*")
+    told = f"specframe: interrupted; go on with: specframe -m seed=1,95,2 hydra.sweep.dir={folder}"
+    assert result.err.splitlines()[-1] == told
+
+
+def test_the_same_sweep_again_does_only_what_is_left(command: Command) -> None:
+    words = ("-m", "tree=chain,dynamic", "seed=1,94", "hydra.sweep.dir=mine")
+    first = command(*words)
+    assert (first.code, len(first.configs)) == (1, 2)
+    again = command(*words)
+    assert (again.code, again.configs) == (1, [])
+    assert [line.split()[0] for line in again.out.splitlines()[1:5]] == [
+        line.split()[0] for line in first.out.splitlines()[1:5]
+    ]
+    assert again.out.count("finished before") == 2
+    assert again.out.count("RuntimeError: boom") == 2
+    # Words in another order, and words that say what holds anyway, are the same configuration.
+    other = command("hydra.sweep.dir=mine", "-m", "seed=1", "tree.depth=5", "tree=dynamic,chain")
+    assert (other.code, other.configs) == (0, [])
+    changed = command("-m", "tree=chain,dynamic", "seed=1", "raw=true", "hydra.sweep.dir=mine")
+    assert [config["raw"] for config in changed.configs] == [True, True]
+    assert "finished before" not in changed.out
+    assert changed.out.splitlines()[-2] == "2 ok, 0 skipped, 0 failed"
+    assert len(list(Path("mine").glob("*/status.json"))) == 6
+
+
+def test_points_of_one_drafter_follow_each_other(command: Command) -> None:
+    result = command("-m", "seed=1,2", "drafter=ngram,eagle", "tree=chain,dynamic")
+    made = [(config["drafter"]["name"], config["seed"]) for config in result.configs]  # type: ignore[index]
+    assert made == [(name, seed) for name in ("ngram", "eagle") for seed in (1, 1, 2, 2)]
+    batched = command("-m", "seed=1,2", "drafter=ngram,eagle", "hydra.sweeper.max_batch_size=3")
+    assert [config["seed"] for config in batched.configs] == [1, 2, 1, 2]
+
+
+def test_a_launcher_that_breaks_leaves_the_table(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = BasicLauncher.launch
+
+    def breaks(self: BasicLauncher, points: list[list[str]], initial_job_idx: int) -> object:
+        launch(self, points[:1], initial_job_idx)
+        raise RuntimeError("a worker was killed")
+
+    monkeypatch.setattr(BasicLauncher, "launch", breaks)
+    result = command("-m", "seed=1,2")
+    assert result.code == 1
+    assert "1 ok, 0 skipped, 0 failed" in result.out
+    assert "a worker was killed" in result.err
+
+
+@pytest.mark.parametrize(
+    ("word", "extra"), [("hydra/launcher=ray", "launch"), ("hydra/sweeper=maximise", "sweep")]
+)
+def test_an_extra_that_is_missing_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch, word: str, extra: str
+) -> None:
+    monkeypatch.setattr(sweepers, "is_there", lambda module: False)
+    line = command("-m", word, "seed=1,2").line
+    assert line == f"{word} needs an extra: pip install 'specframe[{extra}]'"
 
 
 def test_another_config_folder_extends_the_options(command: Command) -> None:

@@ -88,21 +88,28 @@ ALLOWED: dict[str, str] = {
     "axes": "binding errors records registry *.base",
     "top": "binding data.prompts errors sampling stopping",
     "inner": "axes catalogue compose composite errors records",
-    "build": "axes binding compatibility compose data.* errors generation inner manifest parts "
+    "keeping": "axes records *.base",
+    "build": "axes binding compatibility compose data.* errors generation inner keeping manifest parts "
     "records sampling stopping top types *.base",
-    "multirun": "errors registry",
-    "cli": "build catalogue composite diagnose errors keys multirun plugins",
+    "point": "",
+    "gather": "point",
+    "multirun": "errors gather point registry",
+    "sweepers": "errors point",
+    "tracker.*": "errors gather point sweepers tracker.*",
+    "cli": "build catalogue composite diagnose errors gather keys multirun plugins point sweepers",
 }
 OUTSIDE: dict[str, str] = {
-    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun",
-    "omegaconf": "build catalogue inner keys diagnose compose plugins cli multirun",
+    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun point "
+    "tracker.*",
+    "omegaconf": "build catalogue inner keys diagnose compose plugins cli multirun point "
+    "sweepers tracker.*",
     "transformers": "target.* sampling stopping drafter.* task.peers",
     "lightning": "train.*",
     "rich": "console cli target.package task.*",
 }
 WITHOUT_TORCH = (
     "__main__ cli errors registry binding plugins ext catalogue composite keys diagnose compose "
-    "multirun console"
+    "multirun console point gather sweepers tracker.*"
 )
 
 

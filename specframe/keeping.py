@@ -1,0 +1,48 @@
+"""Drafters with weights that stay loaded from one point of a sweep to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import torch
+
+from specframe.axes import Bound, Sources
+from specframe.drafter.base import Drafter
+from specframe.records import InnerLoop, TrueText
+
+_OF_ONE_RUN = (InnerLoop, TrueText, Sources)  # what ties a drafter to one configuration
+
+
+class Heads:
+    """Drafters by what they were made of, a few at most. Every answer makes them begin afresh;
+    one that keeps what it learnt is not handed out again."""
+
+    def __init__(self, room: int) -> None:
+        self._held: dict[str, Drafter] = {}
+        self._room = room
+
+    def find(self, key: str) -> Drafter | None:
+        """The drafter that was kept under this key, if it learnt nothing."""
+        held = self._held.get(key)
+        return held if held is not None and held.warm is None else None
+
+    def keep(self, key: str, bound: Bound, made: Drafter) -> None:
+        """Keep it, if it has weights and is tied to nothing of this run."""
+        tied = any(hint == one for hint in bound.hints.values() for one in _OF_ONE_RUN)
+        if not bound.waits_for_weights or tied:
+            return
+        self._held.pop(key, None)
+        while len(self._held) >= self._room:
+            self._held.pop(next(iter(self._held)))
+        self._held[key] = made
+
+    def clear(self) -> None:
+        """Let them go, and the targets they hold."""
+        self._held.clear()
+
+
+def head_key(bound: Bound, others: Sequence[Bound], device: torch.device) -> str:
+    """Everything that a drafter is made of. others: the target, cache and runtime it is given."""
+    made = [[one.cls.__module__, one.given, one.values] for one in (bound, *others)]
+    return json.dumps([str(device), made], sort_keys=True, default=str)
