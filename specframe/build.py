@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -204,15 +204,16 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     def rebuild(more: Sequence[str]) -> Engine:
         return load(_replaced(overrides, more))
 
+    engine = made.load() if task.loads else None
     job = Job(
-        engine=made.load(),
+        engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
         config=made.config,
         output_dir=output_dir,
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
     )
-    with recorded(output_dir, engine=job.engine, config=made.config):
+    with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)
     if code:
         raise SystemExit(code)

@@ -31,9 +31,13 @@ class Job:
 
 
 class Task(ABC):
-    """Does something with an engine. drafts: whether that takes a drafter; else none is loaded."""
+    """Does something with an engine. drafts: whether that takes a drafter; else none is loaded.
+
+    loads: whether it takes an engine at all; one that reads files alone is handed none.
+    """
 
     drafts: ClassVar[bool] = True
+    loads: ClassVar[bool] = True
 
     def check(self, config: dict[str, Any]) -> None:
         """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource

@@ -1,0 +1,309 @@
+"""The tables of the report: cells with what they say and what they sort by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specframe.report.charts import logprob_gap
+from specframe.report.groups import Group
+from specframe.report.paired import Comparison
+from specframe.report.runs import Run
+
+_COMMON = ("command", "started", "ended", "overrides", "config", "state", "error", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """text: as shown; value: what it sorts by, None last; note: said beside it, smaller."""
+
+    text: str
+    value: float | str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """columns: (heading, what it means). numbers: whether a column is set to the right."""
+
+    name: str
+    columns: Sequence[tuple[str, str]]
+    numbers: Sequence[bool]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class _Column:
+    heading: str
+    means: str
+    cell: Callable[[Any], Cell]
+    number: bool = True
+
+
+def _table(name: str, columns: Sequence[_Column], things: Sequence[Any]) -> Table:
+    """Columns in which nothing stands are left out."""
+    cells = [[column.cell(one) for one in things] for column in columns]
+    kept = [index for index, column in enumerate(cells) if any(cell.text for cell in column)]
+    return Table(
+        name=name,
+        columns=[(columns[index].heading, columns[index].means) for index in kept],
+        numbers=[columns[index].number for index in kept],
+        rows=[[cells[index][row] for index in kept] for row in range(len(things))],
+    )
+
+
+def configurations(groups: Sequence[Group]) -> Table:
+    """One row a configuration."""
+    return _table(
+        "configurations",
+        [
+            _Column("#", "its number in the pictures", lambda one: _count(one.number)),
+            _Column("configuration", "its words, and the keys that differ", _called, number=False),
+            _of("tokens/pass", "acceptance_length, bonus included", "acceptance_length", 2),
+            _of("pass cost", "of a pass, in steps of plain decoding", "pass_cost", 2),
+            _of("speed", "over plain decoding, in the same process", "speedup", 2),
+            _of("efficiency", "speed / tokens a pass", "efficiency", 2),
+            _of("tokens/s", "decoding only", "tokens_per_s", 1),
+            _of("ms/pass", "of a verify pass with its draft", "pass_ms", 1),
+            _of("rows", "verified rows a pass, root included", "rows", 1),
+            _of("kept", "drafted tokens a pass that were accepted", "kept", 2),
+            _Column("p95 ms", "between tokens, 95th percentile", _p95),
+            _Column("memory MB", "peak of the process or the device", _memory),
+            _Column("prompts", "answered", lambda one: _count(one.numbers.num_prompts)),
+            _Column("seeds", "runs of this configuration", lambda one: _count(len(one.runs))),
+        ],
+        groups,
+    )
+
+
+def categories(groups: Sequence[Group]) -> Table | None:
+    """Speed (or tokens a pass, where nothing was timed beside) by category."""
+    names = list(dict.fromkeys(name for one in groups for name in one.categories))
+    if len(names) < 2:
+        return None
+
+    def column(name: str) -> _Column:
+        def cell(one: Group) -> Cell:
+            found = one.categories.get(name)
+            if found is None or found.acceptance_length is None:
+                return Cell(text="")
+            length = f"{found.acceptance_length:.2f}"
+            if found.speedup is None:
+                return Cell(text=length, value=found.acceptance_length)
+            return Cell(text=f"{found.speedup:.2f}", value=found.speedup, note=length)
+
+        return _Column(name.replace("_", " "), f"prompts of {name}", cell)
+
+    first = [
+        _Column("#", "its number in the pictures", lambda one: _count(one.number)),
+        _Column("configuration", "its words, and the keys that differ", _called, number=False),
+    ]
+    return _table("categories", [*first, *map(column, names)], groups)
+
+
+def comparisons(made: Sequence[Comparison]) -> Table:
+    """One row a pair, the faster first."""
+    return _table(
+        "comparisons",
+        [
+            _Column("faster", "", lambda one: _numbered(one.one), number=False),
+            _Column("than", "", lambda one: _numbered(one.other), number=False),
+            _Column("times as fast", "geometric mean over prompts", _ratio),
+            _Column("p", "Wilcoxon's signed-rank test, two-sided", lambda one: _p(one.p_value)),
+            _Column("p, Holm", "for all pairs here", lambda one: _p(one.p_adjusted)),
+            _Column(
+                "wins",
+                "prompts on which it is faster",
+                lambda one: Cell(
+                    text=f"{one.num_wins}/{one.num_prompts}", value=one.num_wins / one.num_prompts
+                ),
+            ),
+            _Column("why", "", lambda one: Cell(text=one.reason, value=one.reason), number=False),
+        ],
+        made,
+    )
+
+
+def quality(groups: Sequence[Group]) -> Table | None:
+    """What lossy rules cost; None if every rule is exact."""
+    if all(one.lossless is not False for one in groups):
+        return None
+    scores = list(dict.fromkeys(name for one in groups for name in _scores(one)))
+    return _table(
+        "quality",
+        [
+            _Column("#", "its number in the pictures", lambda one: _count(one.number)),
+            _Column("configuration", "", _called, number=False),
+            _Column("rule", "", _rule, number=False),
+            _of("speed", "over plain decoding", "speedup", 2),
+            _share("same texts", "answers equal to plain decoding's", _same),
+            _share(
+                "tokens alike", "place by place", lambda one: one.quality("agreement_tokens")
+            ),
+            _share("before the first difference", "", lambda one: one.quality("agreement_prefix")),
+            _Column(
+                "log-probability", "mean under the target, nats a token",
+                lambda one: _number(one.quality("target_logprob", "method"), 3),
+            ),
+            _Column("less plain's", "", lambda one: _number(logprob_gap(one), 3, sign=True)),
+            *(_score(name) for name in scores),
+        ],
+        groups,
+    )
+
+
+def seeds(groups: Sequence[Group]) -> Table | None:
+    """Every run of the configurations with several seeds; None if there are none."""
+    several = [(one, run) for one in groups if len(one.runs) > 1 for run in one.runs]
+    if not several:
+        return None
+    return _table(
+        "seeds",
+        [
+            _Column("#", "", lambda pair: _count(pair[0].number)),
+            _Column("configuration", "", lambda pair: _called(pair[0]), number=False),
+            _Column("seed", "", lambda pair: Cell(text=str(pair[1].seed), value=pair[1].seed)),
+            _Column("tokens/pass", "", lambda pair: _run(pair[1], "acceptance_length")),
+            _Column("speed", "", lambda pair: _run(pair[1], "speedup")),
+            _Column("tokens/s", "", lambda pair: _run(pair[1], "tokens_per_s")),
+        ],
+        several,
+    )
+
+
+def manifest_differences(runs: Sequence[Run]) -> Table | None:
+    """The manifest's entries in which runs differ, apart from the words; None if none do."""
+    flat = [
+        {key: value for key, value in flattened(run.manifest).items() if not _is_common(key)}
+        for run in runs
+    ]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    differing = [key for key in keys if len({str(one.get(key)) for one in flat}) > 1]
+    if not differing:
+        return None
+    columns = [_Column("run", "", lambda pair: Cell(text=pair[0].name), number=False)]
+    for key in differing:
+        columns.append(
+            _Column(
+                key, "", lambda pair, key=key: Cell(text=str(pair[1].get(key, ""))), number=False
+            )
+        )
+    return _table("differences", columns, list(zip(runs, flat, strict=True)))
+
+
+def flattened(value: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            found |= flattened(item, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = item
+    return found
+
+
+def plainly(value: Any) -> str:
+    """A manifest's value as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _is_common(key: str) -> bool:
+    return key.partition(".")[0] in _COMMON or key.startswith("hardware.memory")
+
+
+def _of(heading: str, means: str, name: str, digits: int) -> _Column:
+    """A column of one of `Numbers`, with the interval or the spread over seeds beside it."""
+
+    def cell(one: Group) -> Cell:
+        held = getattr(one.numbers, name)
+        ends = {
+            "acceptance_length": one.numbers.acceptance_ends,
+            "speedup": one.numbers.speedup_ends,
+        }.get(name)
+        note = f"{ends[0]:.{digits}f}–{ends[1]:.{digits}f}" if ends and held is not None else ""
+        return Cell(text=_number(held, digits).text, value=held, note=note)
+
+    return _Column(heading, means, cell)
+
+
+def _share(heading: str, means: str, of: Callable[[Group], float | None]) -> _Column:
+    def cell(one: Group) -> Cell:
+        held = of(one)
+        return Cell(text="" if held is None else f"{100 * held:.1f} %", value=held)
+
+    return _Column(heading, means, cell)
+
+
+def _number(held: float | None, digits: int, *, sign: bool = False) -> Cell:
+    if held is None:
+        return Cell(text="")
+    return Cell(text=f"{held:{'+' if sign else ''}.{digits}f}", value=held)
+
+
+def _count(held: int) -> Cell:
+    return Cell(text=str(held), value=held)
+
+
+def _called(one: Group) -> Cell:
+    return Cell(text=one.label, value=one.label)
+
+
+def _numbered(one: Group) -> Cell:
+    return Cell(text=f"{one.number}  {one.label}", value=one.number)
+
+
+def _ratio(one: Comparison) -> Cell:
+    note = f"{one.ends[0]:.2f}–{one.ends[1]:.2f}" if one.ends else ""
+    return Cell(text=f"{one.ratio:.2f}", value=one.ratio, note=note)
+
+
+def p_text(value: float) -> str:
+    """A p value as it is printed."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _p(value: float | None) -> Cell:
+    if value is None:
+        return Cell(text="–")
+    return Cell(text=p_text(value), value=value)
+
+
+def _p95(one: Group) -> Cell:
+    return _number(one.quality("between_tokens_p95_ms", "method"), 0)
+
+
+def _memory(one: Group) -> Cell:
+    held = [run.summary.get("peak_memory_bytes") for run in one.runs]
+    known = [each for each in held if each is not None]
+    return _number(max(known) / 1e6 if known else None, 0)
+
+
+def _rule(one: Group) -> Cell:
+    kind = {True: "exact", False: "lossy", None: "unknown"}[one.lossless]
+    return Cell(text=f"{one.facts.get('accept.name', 'match')}, {kind}", value=kind)
+
+
+def _same(one: Group) -> float | None:
+    same, count = one.quality("num_same_text"), one.quality("num_compared")
+    return same / count if same is not None and count else None
+
+
+def _scores(one: Group) -> dict[str, Any]:
+    return one.runs[0].overall.get("scores") or {}
+
+
+def _score(name: str) -> _Column:
+    def cell(one: Group) -> Cell:
+        held = _scores(one).get(name)
+        if held is None or "method" not in held:
+            return Cell(text="")
+        plain = f"plain {100 * held['baseline']:.0f} %" if "baseline" in held else ""
+        return Cell(text=f"{100 * held['method']:.0f} %", value=held["method"], note=plain)
+
+    return _Column(f"{name} right", "share of the suite's questions", cell)
+
+
+def _run(run: Run, name: str) -> Cell:
+    return _number(getattr(run.numbers, name), 3 if name != "tokens_per_s" else 1)
