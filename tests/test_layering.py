@@ -68,6 +68,8 @@ ALLOWED: dict[str, str] = {
     "engine": "errors laws parts records sampling stopping streams trace types tree.builder",
     "generation": "engine errors parts records sampling stopping streams trace types",
     "task.base": "generation registry",
+    "report.*": "accept.base errors intervals report.*",
+    "task.report": "binding errors intervals report.* task.base",
     "task.train": "binding checkpoint.* data.* drafter.net.* errors generation manifest "
     "target.base task.base task.batched task.questions train.* types",
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "

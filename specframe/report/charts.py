@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specframe.report.answers import PHASES
-from specframe.report.canvas import GOOD, INK, MUTED, PAGE, PHASE_COLOURS, SERIES, Canvas, canvas
+from specframe.report.canvas import GOOD, INK, MUTED, PAGE, PHASE_COLOURS, SERIES, canvas
 from specframe.report.groups import Group
 
 _MAX_CURVES = 8  # more lines than colours cannot be told apart
@@ -65,9 +65,7 @@ def token_cost(groups: Sequence[Group]) -> str:
         panel.set_yticks(range(len(shown)), [_name(one) for one in shown])
         panel.set_ylim(len(shown) - 0.4, -0.6)
         panel.grid(visible=False, axis="y")
-        panel.set_xlabel(
-            "time of one token, in steps of plain decoding" if over else "ms a token"
-        )
+        panel.set_xlabel("time of one token, in steps of plain decoding" if over else "ms a token")
         if over:
             panel.axvline(1, color=INK, linewidth=1)
         _legend(panel, shown)
@@ -191,11 +189,22 @@ def _dot(
             panel.plot(run.numbers.acceptance_length, speed, ".", color=colour, markersize=4)
     mark = "o" if one.lossless is not False else "D"
     panel.plot(
-        *place, mark, color=colour, markersize=13, markeredgecolor=PAGE, zorder=3,
+        *place,
+        mark,
+        color=colour,
+        markersize=13,
+        markeredgecolor=PAGE,
+        zorder=3,
         gid=f"dot-{one.number}",
     )
     panel.annotate(
-        str(one.number), place, ha="center", va="center", color=PAGE, fontsize=8, zorder=4,
+        str(one.number),
+        place,
+        ha="center",
+        va="center",
+        color=PAGE,
+        fontsize=8,
+        zorder=4,
         fontweight="bold",
     )
 
@@ -227,8 +236,13 @@ def _legend(panel: Any, shown: Sequence[Group]) -> None:
     if any(not one.numbers.shares for one in shown):
         handles.append(Patch(color=MUTED, alpha=0.45, label="not split"))
     panel.legend(
-        handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=6, handlelength=1,
-        columnspacing=1.2, handletextpad=0.5,
+        handles=handles,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=6,
+        handlelength=1,
+        columnspacing=1.2,
+        handletextpad=0.5,
     )
 
 
@@ -239,15 +253,3 @@ def _name(one: Group) -> str:
 
 def _small(side: str = "left") -> dict[str, Any]:
     return {"textcoords": "offset points", "ha": side, "color": MUTED, "fontsize": 8}
-
-
-__all__ = [
-    "Canvas",
-    "acceptance_by_depth",
-    "colours",
-    "frontier",
-    "logprob_gap",
-    "quality_by_speed",
-    "speed_by_acceptance",
-    "token_cost",
-]

@@ -13,7 +13,7 @@ from specframe.accept.base import RULES
 from specframe.intervals import Bootstrap
 from specframe.report.answers import Answer, add_costs, add_depths
 from specframe.report.numbers import Numbers, by_category, measure
-from specframe.report.runs import Run
+from specframe.report.runs import Run, flattened
 
 AXES = ("drafter", "tree", "accept", "target", "cache", "runtime")
 _NAMED = AXES[:2]  # a configuration is called by these even if all have the same
@@ -110,7 +110,7 @@ def facts_of(run: Run) -> dict[str, Any]:
     machine = run.manifest.get("hardware") or {}
     device = machine.get("cuda") or {}
     return {
-        **_flat(kept),
+        **flattened(kept),
         "task": run.task,
         "prompts": hashlib.sha256(" ".join(keys).encode()).hexdigest()[:8],
         "torch": (run.manifest.get("packages") or {}).get("torch"),
@@ -226,16 +226,6 @@ def _surroundings(one: Group) -> dict[str, Any]:
         for key, value in one.facts.items()
         if key.partition(".")[0] not in ("drafter", "tree", "accept")
     }
-
-
-def _flat(value: dict[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, dict) and item:
-            found |= _flat(item, f"{above}{key}.")
-        else:
-            found[f"{above}{key}"] = item
-    return found
 
 
 def _short(value: Any) -> str:

@@ -65,9 +65,7 @@ def measure(
     if bases and len(bases) == len(answers):
         base = add_costs(bases)
         ratio["plain_ms"] = 1e3 * base.seconds / base.tokens
-        ratio["speedup"] = _ratio(
-            total.tokens * base.seconds, total.seconds * base.tokens
-        )
+        ratio["speedup"] = _ratio(total.tokens * base.seconds, total.seconds * base.tokens)
     return Numbers(
         num_prompts=len(answers),
         acceptance_length=_ratio(total.tokens, total.steps),
@@ -87,9 +85,7 @@ def by_category(answers: Sequence[Answer]) -> dict[str, Numbers]:
     """The same of each category, without intervals; empty if there are no categories."""
     names = list(dict.fromkeys(one.category for one in answers if one.category))
     return {
-        name: measure(
-            [one for one in answers if one.category == name], split=None, bootstrap=None
-        )
+        name: measure([one for one in answers if one.category == name], split=None, bootstrap=None)
         for name in names
     }
 

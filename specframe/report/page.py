@@ -11,10 +11,11 @@ from typing import Any
 import specframe
 from specframe.errors import MissingResource
 from specframe.report import charts, tables
+from specframe.report.cells import plainly
 from specframe.report.groups import Group
 from specframe.report.paired import Comparison
 from specframe.report.reasons import why
-from specframe.report.runs import Found, Run
+from specframe.report.runs import Found, Run, flattened
 from specframe.report.traces import TraceReader, script_json
 
 _SCRIPTS = ("page.js", "tree.js", "text.js", "viewer.js")
@@ -49,7 +50,7 @@ def render(content: Content) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["plainly"] = tables.plainly
+    environment.filters["plainly"] = plainly
     ours = {name: Markup(text) for name, text in _ours(content).items()}
     return environment.get_template("page.html").render(**ours, **_facts(content))
 
@@ -87,7 +88,7 @@ def _facts(content: Content) -> dict[str, Any]:
         "seeds": tables.seeds(groups),
         "spreads": [(one, spread) for one in groups if (spread := _spread(one))],
         "differences": tables.manifest_differences(runs) if len(runs) > 1 else None,
-        "manifests": [(run, tables.flattened(run.manifest)) for run in runs],
+        "manifests": [(run, flattened(run.manifest)) for run in runs],
         "missing": content.found.missing,
         "num_steps": sum(one.num_steps for one in content.traces.values()),
         "machine": _machine(runs),
@@ -130,8 +131,10 @@ def _warnings(content: Content) -> list[str]:
             "runs at different times compare machines as well as methods. task=benchmark measures "
             "both at once."
         )
-    if any((run.summary.get("overall") or {}).get("method", run.summary).get("synthetic")
-           for run in content.found.runs):
+    if any(
+        (run.summary.get("overall") or {}).get("method", run.summary).get("synthetic")
+        for run in content.found.runs
+    ):
         told.append("A drafter here was told the text (synthetic): its numbers are no method's.")
     for run in content.found.runs:
         done = len(run.answers) + run.num_errors

@@ -36,9 +36,9 @@ def versus(one: Group, other: Group) -> str:
     cost = ratio / length  # > 1: its pass is cheaper
     unit, costs = _costs(mine, theirs)
     told = (
-        f"{lengths[0]:.2f} tokens a pass against {lengths[1]:.2f} (×{length:.2f}), and a pass "
-        f"costs {costs[0]:.{unit.digits}f} {unit.name} against {costs[1]:.{unit.digits}f} "
-        f"(×{cost:.2f} in speed)"
+        f"{lengths[0]:.2f} tokens a pass against {lengths[1]:.2f} (factor {length:.2f}), and "
+        f"a pass costs {costs[0]:.{unit.digits}f} {unit.name} against {costs[1]:.{unit.digits}f} "
+        f"(factor {cost:.2f})"
     )
     return f"{told}: {_decides(length, cost)}{_phase(mine, theirs)}."
 
@@ -89,8 +89,7 @@ def _phase(mine: Numbers, theirs: Numbers) -> str:
     if not mine.shares or not theirs.shares:
         return ""
     gaps = {
-        name: (mine.shares[name] * costs[0], theirs.shares[name] * costs[1])
-        for name in mine.shares
+        name: (mine.shares[name] * costs[0], theirs.shares[name] * costs[1]) for name in mine.shares
     }
     name, (here, there) = max(gaps.items(), key=lambda item: abs(item[1][0] - item[1][1]))
     if abs(here - there) < _EVEN * max(costs):

@@ -123,6 +123,17 @@ def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> Run | None:
     )
 
 
+def flattened(value: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            found |= flattened(item, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = item
+    return found
+
+
 def _walk(top: Path) -> Iterator[Path]:
     """The folder and those below, in the order in which a sweep numbered them."""
     yield top

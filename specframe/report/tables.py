@@ -2,77 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
+from specframe.report.cells import (
+    Cell,
+    Column,
+    Table,
+    count,
+    make_table,
+    number,
+    of_numbers,
+    share,
+)
 from specframe.report.charts import logprob_gap
 from specframe.report.groups import Group
 from specframe.report.paired import Comparison
-from specframe.report.runs import Run
+from specframe.report.runs import Run, flattened
 
 _COMMON = ("command", "started", "ended", "overrides", "config", "state", "error", "seed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """text: as shown; value: what it sorts by, None last; note: said beside it, smaller."""
-
-    text: str
-    value: float | str | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """columns: (heading, what it means). numbers: whether a column is set to the right."""
-
-    name: str
-    columns: Sequence[tuple[str, str]]
-    numbers: Sequence[bool]
-    rows: Sequence[Sequence[Cell]]
-
-
-@dataclass(frozen=True)
-class _Column:
-    heading: str
-    means: str
-    cell: Callable[[Any], Cell]
-    number: bool = True
-
-
-def _table(name: str, columns: Sequence[_Column], things: Sequence[Any]) -> Table:
-    """Columns in which nothing stands are left out."""
-    cells = [[column.cell(one) for one in things] for column in columns]
-    kept = [index for index, column in enumerate(cells) if any(cell.text for cell in column)]
-    return Table(
-        name=name,
-        columns=[(columns[index].heading, columns[index].means) for index in kept],
-        numbers=[columns[index].number for index in kept],
-        rows=[[cells[index][row] for index in kept] for row in range(len(things))],
-    )
-
-
 def configurations(groups: Sequence[Group]) -> Table:
     """One row a configuration."""
-    return _table(
+    return make_table(
         "configurations",
         [
-            _Column("#", "its number in the pictures", lambda one: _count(one.number)),
-            _Column("configuration", "its words, and the keys that differ", _called, number=False),
-            _of("tokens/pass", "acceptance_length, bonus included", "acceptance_length", 2),
-            _of("pass cost", "of a pass, in steps of plain decoding", "pass_cost", 2),
-            _of("speed", "over plain decoding, in the same process", "speedup", 2),
-            _of("efficiency", "speed / tokens a pass", "efficiency", 2),
-            _of("tokens/s", "decoding only", "tokens_per_s", 1),
-            _of("ms/pass", "of a verify pass with its draft", "pass_ms", 1),
-            _of("rows", "verified rows a pass, root included", "rows", 1),
-            _of("kept", "drafted tokens a pass that were accepted", "kept", 2),
-            _Column("p95 ms", "between tokens, 95th percentile", _p95),
-            _Column("memory MB", "peak of the process or the device", _memory),
-            _Column("prompts", "answered", lambda one: _count(one.numbers.num_prompts)),
-            _Column("seeds", "runs of this configuration", lambda one: _count(len(one.runs))),
+            Column("#", "its number in the pictures", lambda one: count(one.number)),
+            Column("configuration", "its words, and the keys that differ", _called, number=False),
+            of_numbers("tokens/pass", "acceptance_length, bonus included", "acceptance_length", 2),
+            of_numbers("pass cost", "of a pass, in steps of plain decoding", "pass_cost", 2),
+            of_numbers("speed", "over plain decoding, in the same process", "speedup", 2),
+            of_numbers("efficiency", "speed / tokens a pass", "efficiency", 2),
+            of_numbers("tokens/s", "decoding only", "tokens_per_s", 1),
+            of_numbers("ms/pass", "of a verify pass with its draft", "pass_ms", 1),
+            of_numbers("rows", "verified rows a pass, root included", "rows", 1),
+            of_numbers("kept", "drafted tokens a pass that were accepted", "kept", 2),
+            Column("p95 ms", "between tokens, 95th percentile", _p95),
+            Column("memory MB", "peak of the process or the device", _memory),
+            Column("prompts", "answered", lambda one: count(one.numbers.num_prompts)),
+            Column("seeds", "runs of this configuration", lambda one: count(len(one.runs))),
         ],
         groups,
     )
@@ -84,7 +53,7 @@ def categories(groups: Sequence[Group]) -> Table | None:
     if len(names) < 2:
         return None
 
-    def column(name: str) -> _Column:
+    def column(name: str) -> Column:
         def cell(one: Group) -> Cell:
             found = one.categories.get(name)
             if found is None or found.acceptance_length is None:
@@ -94,33 +63,33 @@ def categories(groups: Sequence[Group]) -> Table | None:
                 return Cell(text=length, value=found.acceptance_length)
             return Cell(text=f"{found.speedup:.2f}", value=found.speedup, note=length)
 
-        return _Column(name.replace("_", " "), f"prompts of {name}", cell)
+        return Column(name.replace("_", " "), f"prompts of {name}", cell)
 
     first = [
-        _Column("#", "its number in the pictures", lambda one: _count(one.number)),
-        _Column("configuration", "its words, and the keys that differ", _called, number=False),
+        Column("#", "its number in the pictures", lambda one: count(one.number)),
+        Column("configuration", "its words, and the keys that differ", _called, number=False),
     ]
-    return _table("categories", [*first, *map(column, names)], groups)
+    return make_table("categories", [*first, *map(column, names)], groups)
 
 
 def comparisons(made: Sequence[Comparison]) -> Table:
     """One row a pair, the faster first."""
-    return _table(
+    return make_table(
         "comparisons",
         [
-            _Column("faster", "", lambda one: _numbered(one.one), number=False),
-            _Column("than", "", lambda one: _numbered(one.other), number=False),
-            _Column("times as fast", "geometric mean over prompts", _ratio),
-            _Column("p", "Wilcoxon's signed-rank test, two-sided", lambda one: _p(one.p_value)),
-            _Column("p, Holm", "for all pairs here", lambda one: _p(one.p_adjusted)),
-            _Column(
+            Column("faster", "", lambda one: _numbered(one.one), number=False),
+            Column("than", "", lambda one: _numbered(one.other), number=False),
+            Column("times as fast", "geometric mean over prompts", _ratio),
+            Column("p", "Wilcoxon's signed-rank test, two-sided", lambda one: _p(one.p_value)),
+            Column("p, Holm", "for all pairs here", lambda one: _p(one.p_adjusted)),
+            Column(
                 "wins",
                 "prompts on which it is faster",
                 lambda one: Cell(
                     text=f"{one.num_wins}/{one.num_prompts}", value=one.num_wins / one.num_prompts
                 ),
             ),
-            _Column("why", "", lambda one: Cell(text=one.reason, value=one.reason), number=False),
+            Column("why", "", lambda one: Cell(text=one.reason, value=one.reason), number=False),
         ],
         made,
     )
@@ -131,23 +100,22 @@ def quality(groups: Sequence[Group]) -> Table | None:
     if all(one.lossless is not False for one in groups):
         return None
     scores = list(dict.fromkeys(name for one in groups for name in _scores(one)))
-    return _table(
+    return make_table(
         "quality",
         [
-            _Column("#", "its number in the pictures", lambda one: _count(one.number)),
-            _Column("configuration", "", _called, number=False),
-            _Column("rule", "", _rule, number=False),
-            _of("speed", "over plain decoding", "speedup", 2),
-            _share("same texts", "answers equal to plain decoding's", _same),
-            _share(
-                "tokens alike", "place by place", lambda one: one.quality("agreement_tokens")
+            Column("#", "its number in the pictures", lambda one: count(one.number)),
+            Column("configuration", "", _called, number=False),
+            Column("rule", "", _rule, number=False),
+            of_numbers("speed", "over plain decoding", "speedup", 2),
+            share("same texts", "answers equal to plain decoding's", _same),
+            share("tokens alike", "place by place", lambda one: one.quality("agreement_tokens")),
+            share("before the first difference", "", lambda one: one.quality("agreement_prefix")),
+            Column(
+                "log-probability",
+                "mean under the target, nats a token",
+                lambda one: number(one.quality("target_logprob", "method"), 3),
             ),
-            _share("before the first difference", "", lambda one: one.quality("agreement_prefix")),
-            _Column(
-                "log-probability", "mean under the target, nats a token",
-                lambda one: _number(one.quality("target_logprob", "method"), 3),
-            ),
-            _Column("less plain's", "", lambda one: _number(logprob_gap(one), 3, sign=True)),
+            Column("less plain's", "", lambda one: number(logprob_gap(one), 3, sign=True)),
             *(_score(name) for name in scores),
         ],
         groups,
@@ -159,15 +127,15 @@ def seeds(groups: Sequence[Group]) -> Table | None:
     several = [(one, run) for one in groups if len(one.runs) > 1 for run in one.runs]
     if not several:
         return None
-    return _table(
+    return make_table(
         "seeds",
         [
-            _Column("#", "", lambda pair: _count(pair[0].number)),
-            _Column("configuration", "", lambda pair: _called(pair[0]), number=False),
-            _Column("seed", "", lambda pair: Cell(text=str(pair[1].seed), value=pair[1].seed)),
-            _Column("tokens/pass", "", lambda pair: _run(pair[1], "acceptance_length")),
-            _Column("speed", "", lambda pair: _run(pair[1], "speedup")),
-            _Column("tokens/s", "", lambda pair: _run(pair[1], "tokens_per_s")),
+            Column("#", "", lambda pair: count(pair[0].number)),
+            Column("configuration", "", lambda pair: _called(pair[0]), number=False),
+            Column("seed", "", lambda pair: Cell(text=str(pair[1].seed), value=pair[1].seed)),
+            Column("tokens/pass", "", lambda pair: _run(pair[1], "acceptance_length")),
+            Column("speed", "", lambda pair: _run(pair[1], "speedup")),
+            Column("tokens/s", "", lambda pair: _run(pair[1], "tokens_per_s")),
         ],
         several,
     )
@@ -183,67 +151,18 @@ def manifest_differences(runs: Sequence[Run]) -> Table | None:
     differing = [key for key in keys if len({str(one.get(key)) for one in flat}) > 1]
     if not differing:
         return None
-    columns = [_Column("run", "", lambda pair: Cell(text=pair[0].name), number=False)]
+    columns = [Column("run", "", lambda pair: Cell(text=pair[0].name), number=False)]
     for key in differing:
         columns.append(
-            _Column(
+            Column(
                 key, "", lambda pair, key=key: Cell(text=str(pair[1].get(key, ""))), number=False
             )
         )
-    return _table("differences", columns, list(zip(runs, flat, strict=True)))
-
-
-def flattened(value: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, dict) and item:
-            found |= flattened(item, f"{above}{key}.")
-        else:
-            found[f"{above}{key}"] = item
-    return found
-
-
-def plainly(value: Any) -> str:
-    """A manifest's value as text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return make_table("differences", columns, list(zip(runs, flat, strict=True)))
 
 
 def _is_common(key: str) -> bool:
     return key.partition(".")[0] in _COMMON or key.startswith("hardware.memory")
-
-
-def _of(heading: str, means: str, name: str, digits: int) -> _Column:
-    """A column of one of `Numbers`, with the interval or the spread over seeds beside it."""
-
-    def cell(one: Group) -> Cell:
-        held = getattr(one.numbers, name)
-        ends = {
-            "acceptance_length": one.numbers.acceptance_ends,
-            "speedup": one.numbers.speedup_ends,
-        }.get(name)
-        note = f"{ends[0]:.{digits}f}–{ends[1]:.{digits}f}" if ends and held is not None else ""
-        return Cell(text=_number(held, digits).text, value=held, note=note)
-
-    return _Column(heading, means, cell)
-
-
-def _share(heading: str, means: str, of: Callable[[Group], float | None]) -> _Column:
-    def cell(one: Group) -> Cell:
-        held = of(one)
-        return Cell(text="" if held is None else f"{100 * held:.1f} %", value=held)
-
-    return _Column(heading, means, cell)
-
-
-def _number(held: float | None, digits: int, *, sign: bool = False) -> Cell:
-    if held is None:
-        return Cell(text="")
-    return Cell(text=f"{held:{'+' if sign else ''}.{digits}f}", value=held)
-
-
-def _count(held: int) -> Cell:
-    return Cell(text=str(held), value=held)
 
 
 def _called(one: Group) -> Cell:
@@ -255,7 +174,7 @@ def _numbered(one: Group) -> Cell:
 
 
 def _ratio(one: Comparison) -> Cell:
-    note = f"{one.ends[0]:.2f}–{one.ends[1]:.2f}" if one.ends else ""
+    note = f"{one.ends[0]:.2f} to {one.ends[1]:.2f}" if one.ends else ""
     return Cell(text=f"{one.ratio:.2f}", value=one.ratio, note=note)
 
 
@@ -266,18 +185,18 @@ def p_text(value: float) -> str:
 
 def _p(value: float | None) -> Cell:
     if value is None:
-        return Cell(text="–")
+        return Cell(text="")
     return Cell(text=p_text(value), value=value)
 
 
 def _p95(one: Group) -> Cell:
-    return _number(one.quality("between_tokens_p95_ms", "method"), 0)
+    return number(one.quality("between_tokens_p95_ms", "method"), 0)
 
 
 def _memory(one: Group) -> Cell:
     held = [run.summary.get("peak_memory_bytes") for run in one.runs]
     known = [each for each in held if each is not None]
-    return _number(max(known) / 1e6 if known else None, 0)
+    return number(max(known) / 1e6 if known else None, 0)
 
 
 def _rule(one: Group) -> Cell:
@@ -294,7 +213,7 @@ def _scores(one: Group) -> dict[str, Any]:
     return one.runs[0].overall.get("scores") or {}
 
 
-def _score(name: str) -> _Column:
+def _score(name: str) -> Column:
     def cell(one: Group) -> Cell:
         held = _scores(one).get(name)
         if held is None or "method" not in held:
@@ -302,8 +221,8 @@ def _score(name: str) -> _Column:
         plain = f"plain {100 * held['baseline']:.0f} %" if "baseline" in held else ""
         return Cell(text=f"{100 * held['method']:.0f} %", value=held["method"], note=plain)
 
-    return _Column(f"{name} right", "share of the suite's questions", cell)
+    return Column(f"{name} right", "share of the suite's questions", cell)
 
 
 def _run(run: Run, name: str) -> Cell:
-    return _number(getattr(run.numbers, name), 3 if name != "tokens_per_s" else 1)
+    return number(getattr(run.numbers, name), 3 if name != "tokens_per_s" else 1)

@@ -2,6 +2,8 @@
 
 const state = { runs: null, run: 0, answer: 0, step: 0, spans: [], tree: null, scale: "fit", room: 0 };
 
+const SMALLEST = 0.72; // scale to which a tree is fitted at most; what does not fit is scrolled
+
 const theRun = () => state.runs[state.run];
 const theAnswer = () => theRun().answers[state.answer];
 const theStep = () => theAnswer().steps[state.step];
@@ -109,7 +111,7 @@ const boxOf = (id) => byId("sheet").querySelector(`[data-node="${id}"]`);
 function placeTree() {
   if (!state.tree) return;
   const { width, height } = state.tree.size;
-  const scale = state.scale === "fit" ? Math.min(1, Math.max(0.62, state.room / width)) : state.scale;
+  const scale = state.scale === "fit" ? Math.min(1, Math.max(SMALLEST, state.room / width)) : state.scale;
   const sheet = byId("sheet");
   sheet.style.transform = `scale(${scale})`;
   sheet.style.width = `${width}px`;
