@@ -72,7 +72,8 @@ def _decides(length: float, cost: float) -> str:
         return "the two balance" if abs(length - 1) >= _EVEN else "no difference to speak of"
     faster = length * cost > 1
     by_length = abs(log(length)) > abs(log(cost))
-    if by_length == (faster == (length > 1)) and (length > 1) == (cost > 1):
+    both_matter = min(abs(length - 1), abs(cost - 1)) >= _EVEN
+    if both_matter and (length > 1) == (cost > 1):
         return f"both {'help' if faster else 'hurt'}, {_factor(by_length)} more"
     if by_length:
         return "the longer acceptance decides" if faster else "the shorter acceptance decides"
