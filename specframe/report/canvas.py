@@ -37,7 +37,8 @@ class Canvas:
     def svg(self, label: str) -> str:
         """The picture, for a page; label: what it shows, for who does not see it."""
         held = io.StringIO()
-        self.figure.savefig(held, format="svg", transparent=True, metadata={"Date": None})
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        self.figure.savefig(held, format="svg", transparent=True, metadata=nothing)
         text = held.getvalue()
         text = text[text.index("<svg") :]
         for colour, variable in _VARIABLES.items():
@@ -69,7 +70,8 @@ def canvas(
         yield Canvas(figure, name, list(axes))
 
 
-def _style(name: str) -> dict[str, Any]:
+def _style(name: str) -> Any:
+    """Settings of matplotlib, whose own type of their keys changes with its version."""
     return {
         "svg.fonttype": "none",  # text stays text, in the page's type
         "svg.hashsalt": name,

@@ -57,7 +57,9 @@ def token_cost(groups: Sequence[Group]) -> str:
     shown = [one for one in groups if one.numbers.acceptance_length and one.numbers.pass_ms]
     if not shown:
         return ""
-    over = all(one.numbers.pass_cost is not None for one in shown)
+    over = any(one.numbers.pass_cost is not None for one in shown)
+    if over:
+        shown = [one for one in shown if one.numbers.pass_cost is not None]
     with canvas("cost", height=0.9 + 0.36 * len(shown)) as made:
         panel = made.axes[0]
         for row, one in enumerate(shown):

@@ -90,13 +90,13 @@ def by_category(answers: Sequence[Answer]) -> dict[str, Numbers]:
     }
 
 
-def _ends(answers: Sequence[Answer], bootstrap: Bootstrap | None) -> dict[str, Ends]:
+def _ends(answers: Sequence[Answer], bootstrap: Bootstrap | None) -> dict[str, Any]:
     at_all = [one for one in answers if one.method.steps]
     if bootstrap is None or not at_all:
         return {}
     tokens = [float(one.method.tokens) for one in at_all]
     steps = [float(one.method.steps) for one in at_all]
-    found = {"acceptance_ends": bootstrap.interval(pooled, [tokens, steps])}
+    found: dict[str, Any] = {"acceptance_ends": bootstrap.interval(pooled, [tokens, steps])}
     bases = [one.base for one in at_all if one.base is not None and one.base.tokens]
     if len(bases) == len(at_all):
         columns = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -11,6 +11,7 @@ import numpy as np
 from specframe.intervals import Bootstrap
 from specframe.report.answers import Answer
 from specframe.report.groups import Group
+from specframe.report.numbers import measure
 from specframe.report.reasons import versus
 
 MAX_ALL_PAIRS = 10  # configurations up to which every pair is tested; above, each with the fastest
@@ -80,8 +81,18 @@ def compared(one: Group, other: Group, *, bootstrap: Bootstrap) -> Comparison | 
         p_adjusted=None,
         length_gap=sum(gaps) / len(gaps),
         interleaved=interleaved,
-        reason=versus(one, other),
+        reason=versus(_over(one, theirs), _over(other, {x.key: x for x in one.answers})),
     )
+
+
+def _over(one: Group, keys: Container[str]) -> Group:
+    """Its numbers over the prompts that both answered."""
+    shared = [answer for answer in one.answers if answer.key in keys]
+    if len(shared) == len(one.answers):
+        return one
+    found = measure(shared, split=None, bootstrap=None)
+    plain = found.plain_ms if found.plain_ms is not None else one.numbers.plain_ms
+    return replace(one, numbers=replace(found, plain_ms=plain, shares=one.numbers.shares))
 
 
 def signed_rank(differences: Sequence[float]) -> float | None:

@@ -18,8 +18,9 @@ class TraceReader:
 
     What the page reads: strings (every text once; a number stands for it, -1 for none) and answers,
     each with its steps. A step's keys: n rows of the pass, t tokens, p parents, q target's and d
-    draft's probabilities, s sources, w why refused, a accepted nodes, e emitted tokens, k how many
-    of these were drafted, c whether a stop cut it, m milliseconds by phase.
+    draft's probabilities, x the target's softmax where its law is one-hot, s sources, w why
+    refused, a accepted nodes, e emitted tokens, k how many of these were drafted, c whether a stop
+    cut it, m milliseconds by phase.
     """
 
     def __init__(self, *, max_steps: int) -> None:
@@ -94,6 +95,7 @@ class TraceReader:
             "p": line["parents"],
             "q": [_rounded(one) for one in line["target_probs"]],
             "d": [_rounded(one) for one in line["draft_probs"]],
+            **_greedy(line),
             "s": self._all(line["sources"]),
             "w": self._all(line["why"]),
             "a": line["path"],
@@ -106,6 +108,14 @@ class TraceReader:
     def _all(self, texts: Sequence[str | None]) -> list[int]:
         strings = self._strings
         return [-1 if one is None else strings.setdefault(str(one), len(strings)) for one in texts]
+
+
+def _greedy(line: dict[str, Any]) -> dict[str, Any]:
+    """Where the target's law is one-hot, as at temperature 0, its softmax says more: as `x`."""
+    softmax = line.get("target_softmax")
+    if softmax is None or any(one not in (None, 0, 1) for one in line["target_probs"]):
+        return {}
+    return {"x": [_rounded(one) for one in softmax]}
 
 
 def script_json(value: Any) -> str:

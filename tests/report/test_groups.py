@@ -127,6 +127,7 @@ def test_pairs_are_matched_by_prompt(tmp_path: Path) -> None:
     (found,) = compare(made, bootstrap=BOOTSTRAP)
     assert found.num_prompts == 3
     assert found.ratio == pytest.approx(1)
+    assert "no difference to speak of" in found.reason
     assert found.p_value is None
 
 

@@ -50,7 +50,7 @@ def test_a_killed_run_has_what_it_had(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"texts": []}, "texts has 0 entries"),
-        ({"parents": [-1, 1]}, "a parent stands after its child"),
+        ({"parents": [-1, 1, 0]}, "a parent stands after its child"),
         ({"ms": None}, "not a line of trace=steps"),
         ({"answer": 7}, "not a line of trace=steps"),
     ],
@@ -60,7 +60,7 @@ def test_what_is_no_step_is_refused(change: dict[str, object], said: str, tmp_pa
     trace(path, answers=1, steps=1, nodes=3, seed=1)
     lines = path.read_text(encoding="utf-8").splitlines()
     step = json.loads(lines[1])
-    assert len(step["parents"]) == 2
+    assert len(step["parents"]) == 3
     path.write_text(f"{lines[0]}\n{json.dumps(step | change)}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"trace\.jsonl:2: .*{said}"):
         TraceReader(max_steps=9).read(path)

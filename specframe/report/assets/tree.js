@@ -22,7 +22,7 @@ function nodesOf(step, strings) {
   const nodes = step.t.map((text, id) => {
     const why = step.w[id] < 0 ? null : strings[step.w[id]];
     return {
-      id, why, text: strings[text], parent: step.p[id], target: step.q[id], draft: step.d[id],
+      id, why, text: strings[text], parent: step.p[id], target: step.q[id], softmax: step.x?.[id], draft: step.d[id],
       source: step.s[id] < 0 ? null : strings[step.s[id]],
       kind: kindOf(id, why, onPath), children: [],
     };
@@ -120,7 +120,7 @@ function box(node) {
 function caption(node) {
   if (node.kind === "root") return "root";
   if (node.kind === "corrected" || node.kind === "bonus") return node.kind;
-  return `t ${probability(node.target)}  d ${probability(node.draft)}`;
+  return `t ${probability(node.softmax ?? node.target)}  d ${probability(node.draft)}`;
 }
 
 function inWords(node) {
@@ -128,7 +128,9 @@ function inWords(node) {
   if (node.kind === "corrected" || node.kind === "bonus") return `${node.kind}: ${node.why}`;
   const state = { accepted: "accepted", rejected: "rejected", unreached: "not reached" }[node.kind];
   const reason = node.kind === "rejected" && node.why ? `, ${node.why}` : "";
-  const chances = `target ${probability(node.target)}, draft ${probability(node.draft)}`;
+  const greedy = node.softmax === undefined || node.softmax === null ? ""
+    : ` (greedy; ${probability(node.softmax)} in its softmax)`;
+  const chances = `target ${probability(node.target)}${greedy}, draft ${probability(node.draft)}`;
   return `${state}${reason}; ${chances}${node.source ? `; from ${node.source}` : ""}`;
 }
 

@@ -1,6 +1,6 @@
 // The viewer's state and moves: run, answer, step; keys, clicks, zoom. Only the current step is drawn.
 
-const state = { runs: null, run: 0, answer: 0, step: 0, spans: [], tree: null, scale: "fit", room: 0 };
+const state = { runs: null, run: 0, answer: 0, step: 0, spans: [], tree: null, scale: "fit", room: null };
 
 const SMALLEST = 0.72; // scale to which a tree is fitted at most; what does not fit is scrolled
 
@@ -13,7 +13,8 @@ function openViewer() {
     state.runs = JSON.parse(byId("traces").textContent);
     fill(byId("run"), state.runs.map((run) => run.name));
     byId("run").parentElement.hidden = state.runs.length < 2;
-    state.room = byId("pane").clientWidth;
+    const pane = byId("pane");
+    state.room = { width: pane.clientWidth, height: pane.clientHeight };
     listen();
     const [, run, answer, step] = location.hash.split("-").map(Number);
     showRun(within(run, state.runs.length));
@@ -107,11 +108,12 @@ function tell(node) {
 
 const boxOf = (id) => byId("sheet").querySelector(`[data-node="${id}"]`);
 
-// Zoom: a number, or as much of the tree as the pane's width takes, never too small to read.
+// Zoom: a number, or as much of the tree as the pane takes, never too small to read.
 function placeTree() {
   if (!state.tree) return;
   const { width, height } = state.tree.size;
-  const scale = state.scale === "fit" ? Math.min(1, Math.max(SMALLEST, state.room / width)) : state.scale;
+  const whole = Math.min(1, state.room.width / width, state.room.height / height);
+  const scale = state.scale === "fit" ? Math.max(SMALLEST, whole) : state.scale;
   const sheet = byId("sheet");
   sheet.style.transform = `scale(${scale})`;
   sheet.style.width = `${width}px`;
@@ -278,7 +280,7 @@ function listen() {
   }, { passive: false });
   document.addEventListener("keydown", pressed);
   document.addEventListener("theme", drawStrip);
-  new ResizeObserver(([pane]) => { state.room = pane.contentRect.width; placeTree(); }).observe(byId("pane"));
+  new ResizeObserver(([pane]) => { state.room = pane.contentRect; placeTree(); }).observe(byId("pane"));
   addEventListener("resize", drawStrip);
 }
 
