@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from specframe.axes import AXES, OPTIONAL, Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
-from specframe.compatibility import Classes, check, resolve_proposal
+from specframe.compatibility import Classes, check, check_trace, resolve_proposal
 from specframe.compose import compose
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
@@ -155,6 +155,7 @@ def plan(config: DictConfig) -> Plan:
     bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
     if not bound["task"].cls.drafts:
         plain["drafter"] = {"name": "none"}
+    check_trace(bound["task"].cls, bound["trace"].cls, bound["trace"].word)
     bound["drafter"] = bind_drafter(plain["drafter"])
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
@@ -212,6 +213,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
+        trace=made.bound["trace"].make(),
     )
     with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)

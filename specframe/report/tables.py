@@ -151,14 +151,20 @@ def manifest_differences(runs: Sequence[Run]) -> Table | None:
     differing = [key for key in keys if len({str(one.get(key)) for one in flat}) > 1]
     if not differing:
         return None
-    columns = [Column("run", "", lambda pair: Cell(text=pair[0].name), number=False)]
-    for key in differing:
-        columns.append(
-            Column(
-                key, "", lambda pair, key=key: Cell(text=str(pair[1].get(key, ""))), number=False
-            )
-        )
+    columns = [
+        Column("run", "", lambda pair: Cell(text=pair[0].name), number=False),
+        *map(_entry, differing),
+    ]
     return make_table("differences", columns, list(zip(runs, flat, strict=True)))
+
+
+def _entry(key: str) -> Column:
+    """A column of one key of flattened manifests."""
+
+    def cell(pair: tuple[Run, dict[str, Any]]) -> Cell:
+        return Cell(text=str(pair[1].get(key, "")))
+
+    return Column(key, "", cell, number=False)
 
 
 def _is_common(key: str) -> bool:

@@ -155,6 +155,30 @@ def test_mistakes(
     assert len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("accept", ["match", "rejection", "typical"])
+def test_the_viewer_holds_a_real_trace(
+    accept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs/a"
+    words = ["target=toy", "drafter=lm", "tree=static", f"accept={accept}", "trace=steps"]
+    words += ["sampling.temperature=1", "max_new_tokens=20", "prompt=abc", f"hydra.run.dir={run}"]
+    assert specframe(monkeypatch, *words) == 0
+    page = report(tmp_path / "runs", monkeypatch)
+    found = re.search(r'<script type="application/json" id="traces">(.*?)</script>', page, re.S)
+    assert found is not None
+    (held,) = json.loads(found[1])
+    (answer,) = held["answers"]
+    line = json.loads((run / "generations.jsonl").read_text(encoding="utf-8"))
+    tokens = [*answer["first"], *(one for step in answer["steps"] for one in step["e"])]
+    assert "".join(held["strings"][one] for one in tokens) == line["text"]
+    assert len(answer["steps"]) == line["metrics"]["num_steps"]
+    assert sum(step["k"] for step in answer["steps"]) == line["metrics"]["num_accepted"]
+    assert answer["reason"] == line["finish_reason"]
+    whys = {held["strings"][one] for step in answer["steps"] for one in step["w"] if one >= 0}
+    assert "accepted" in whys
+    assert whys - {"accepted", "not reached"}, "a rejected node says why"
+
+
 def test_no_trace_no_viewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark(tmp_path / "runs/a", PROMPTS)
     trace(tmp_path / "runs/a/trace.jsonl", answers=1, steps=4, nodes=9)
