@@ -22,6 +22,7 @@ from specframe.registry import Registry
 from specframe.runtime.base import RUNTIMES, Runtime
 from specframe.target.base import TARGETS, Target
 from specframe.task.base import TASKS
+from specframe.trace.base import TRACES
 from specframe.tree.base import TREES
 
 AXES: dict[str, Registry[Any]] = {
@@ -32,6 +33,7 @@ AXES: dict[str, Registry[Any]] = {
     "cache": CACHES,
     "runtime": RUNTIMES,
     "task": TASKS,
+    "trace": TRACES,
     "data": SUITES,
 }
 OPTIONAL = ("data",)  # axes that a run may leave out

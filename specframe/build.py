@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from specframe.axes import AXES, OPTIONAL, Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
-from specframe.compatibility import Classes, check, resolve_proposal
+from specframe.compatibility import Classes, check, check_trace, resolve_proposal
 from specframe.compose import compose
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
@@ -202,6 +202,7 @@ def _bind_axes(plain: dict[str, Any]) -> dict[str, Bound]:
     if task.cls.plain:
         plain["runtime"] = {"name": "eager", "buckets": None}
     bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
+    check_trace(task.cls, bound["trace"].cls, bound["trace"].word)
     bound["drafter"] = bind_drafter(plain["drafter"])
     return bound
 
@@ -227,15 +228,17 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     def rebuild(more: Sequence[str]) -> Engine:
         return load(_replaced(overrides, more))
 
+    engine = made.load() if task.loads else None
     job = Job(
-        engine=made.load(),
+        engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
         config=made.config,
         output_dir=output_dir,
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
+        trace=made.bound["trace"].make(),
     )
-    with recorded(output_dir, engine=job.engine, config=made.config):
+    with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)
     if code:
         raise SystemExit(code)

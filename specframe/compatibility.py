@@ -9,6 +9,8 @@ from specframe.cache.base import CacheManager
 from specframe.drafter.base import Drafter
 from specframe.errors import IncompatibleComponents
 from specframe.target.base import Target
+from specframe.task.base import Task
+from specframe.trace.base import Trace
 from specframe.tree.base import ProposalKind, TreePolicy
 from specframe.types import How
 
@@ -35,6 +37,16 @@ def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> 
         return asked
     drawn = classes.drafter.gives_laws and classes.tree.decides_before_draw and not greedy
     return classes.accept.preferred if drawn else "place"
+
+
+def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
+    """A trace takes time, so that runs which are measured have none. Raises
+    IncompatibleComponents."""
+    if not (trace.off or task.traces):
+        raise IncompatibleComponents(
+            f"trace={word}: this task keeps no steps, so that it slows down nothing that is "
+            "measured; use task=generate with the same words"
+        )
 
 
 def check(classes: Classes, *, how: How, require_lossless: bool) -> None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specframe.clock import Clock
 from specframe.errors import ConfigError
 from specframe.laws import Laws
 from specframe.parts import Parts
-from specframe.records import Context, StepRecord
+from specframe.records import Context, Observer, StepRecord
 from specframe.sampling import Sampling
 from specframe.stopping import Stopping
 from specframe.streams import Streams
-from specframe.trace import Clock, Observer
 from specframe.tree.builder import TreeBuilder
 from specframe.types import Draft, How, TargetOutput, Verdict
 

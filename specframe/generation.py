@@ -11,11 +11,10 @@ import torch
 from specframe.engine import Decoding
 from specframe.errors import ConfigError
 from specframe.parts import Parts
-from specframe.records import StepRecord
+from specframe.records import Observer, StepRecord
 from specframe.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.stopping import StopConfig, build_stopping
 from specframe.streams import Streams
-from specframe.trace import Observer
 
 Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
 _ONE_PROMPT = (

@@ -25,6 +25,7 @@ class Laws:
         self.position = context.shape[0]  # of the token that the root's law produces
         self._context = context
         self._scores: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._laws: dict[tuple[int, int], Tensor] = {}
 
     def prefix(self, nodes: Tensor, depth: int) -> Tensor:
         """[M, T + depth] tokens up to and including each of nodes [M], all `depth` deep."""
@@ -43,7 +44,24 @@ class Laws:
 
     def at(self, nodes: Tensor, depth: int) -> Tensor:
         """Laws [M, V] at nodes [M] (rows), all `depth` deep; one-hot at temperature 0."""
-        return self.sampling.warp(self.scores(nodes, depth), nodes[:, None])
+        key = (id(nodes), depth)
+        if key not in self._laws:
+            self._laws[key] = self.sampling.warp(self.scores(nodes, depth), nodes[:, None])
+        return self._laws[key]
+
+    def known(self) -> Tensor:
+        """[N] probability of each row's token by the law at its parent, where a rule has asked for
+        that law; NaN elsewhere. A diagnostic: no law is made for it."""
+        draft, parents = self.draft, self.draft.parents
+        found = torch.full(parents.shape, torch.nan, dtype=torch.float64, device=parents.device)
+        for (_, depth), (_, nodes) in list(self._scores.items()):
+            here = parents[:, None] == nodes  # [N, M]
+            if self.sampling.path_dependent:
+                # A walk that has ended still asks, at a depth that is not its node's.
+                here = here & (draft.depths[nodes] == depth)
+            probs = self.at(nodes, depth)[here.int().argmax(1), draft.tokens]
+            found = torch.where(here.any(1) & found.isnan(), probs.double(), found)
+        return found
 
     def all(self) -> Tensor:
         """Laws [N, V] of every row; only where no processor depends on the path."""

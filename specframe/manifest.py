@@ -34,15 +34,17 @@ _SECRET = re.compile(r"(^|_)(api_?key|auth|password|secret|token)$")
 
 
 @contextmanager
-def recorded(output_dir: Path, *, engine: Engine, config: dict[str, Any]) -> Iterator[None]:
+def recorded(output_dir: Path, *, engine: Engine | None, config: dict[str, Any]) -> Iterator[None]:
     """Keep manifest.json in `output_dir` true while the body runs.
 
     It is there from the start with state "running", and ends as "finished", "interrupted" or
-    "failed". config: the resolved configuration, plain types.
+    "failed". config: the resolved configuration, plain types. engine: None for a task that loads
+    none.
     """
     output_dir.mkdir(parents=True, exist_ok=True)
     path = output_dir / "manifest.json"
-    facts = describe(engine, config) | {"overrides": _overrides(output_dir)}
+    facts = surroundings(config) if engine is None else describe(engine, config)
+    facts |= {"overrides": _overrides(output_dir)}
     facts |= {"state": "running", "started": _now(), "ended": None, "error": None}
     write_json(path, facts)
     try:
@@ -61,18 +63,25 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     parts = engine.parts
     draft = getattr(parts.drafter, "model", None)
     return {
-        "specframe": specframe.__version__,
-        "command": [_masked_word(word) for word in sys.argv],
+        **surroundings(config),
         "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
         "seed": engine.settings.seed,
         "extra_syncs": engine.extra_syncs(),
-        "config": _masked(config),
         "target": identity(parts.target, parts.target.name),
         "draft_model": identity(draft, draft.name) if isinstance(draft, Target) else None,
+        "hardware": hardware(parts.target.device),
+    }
+
+
+def surroundings(config: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a run without its models."""
+    return {
+        "specframe": specframe.__version__,
+        "command": [_masked_word(word) for word in sys.argv],
+        "config": _masked(config),
         "git": git_state(Path(specframe.__file__).resolve().parents[1]),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "hardware": hardware(parts.target.device),
     }
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specframe.clock import Clock
 from specframe.metrics import DepthCount, Metrics, extend_depths
 from specframe.records import StepRecord
-from specframe.trace import Clock
 
 
 @dataclass(frozen=True)

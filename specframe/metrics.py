@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from specframe.trace import PHASES
+from specframe.clock import PHASES
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""What lives longer than a pass: the sequence, the record of a step, a loop inside a drafter."""
+"""What lives longer than a pass: the sequence, a step's record and who sees it, an inner loop."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class NodeLaws(Protocol):
 
     def at(self, nodes: Tensor, depth: int) -> Tensor:
         """[M, V] at rows nodes [M], all `depth` deep."""
+
+    def known(self) -> Tensor:
+        """[N] probability of each row's token by the law at its parent; NaN where none was made."""
 
 
 @dataclass(kw_only=True)
@@ -87,6 +90,13 @@ class StepRecord:
     finish_reason: str | None = None
     readback: list[int] = field(default_factory=list)
     marks: list[tuple[str, object]] = field(default_factory=list)
+
+
+class Observer(Protocol):
+    """Anything that wants to see finished steps."""
+
+    def observe(self, record: StepRecord) -> None:
+        """Store what is of use; tensors of the record live until the next pass."""
 
 
 @runtime_checkable

@@ -155,6 +155,8 @@ class DrawCall:
     indices: Tensor | None = None  # [F, K] the same in the source's vocabulary
     law: Tensor | None = None  # [F, Vd] the law before any draw here; None: one-hot
     ids: Tensor | None = None  # [Vd]
+    scores: Tensor | None = None  # [F, K] log-weights of placed ones, where the source gave any
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +184,7 @@ class Draft:
     """A tree to verify, parents before children, row 0 the root. `depth` is a host integer.
 
     synthetic: whoever drafted it was told the text; every figure made of it says so.
+    calls: how all its nodes came, placements too, for those who explain a draft.
     """
 
     tokens: Tensor  # [N] int64
@@ -195,6 +198,7 @@ class Draft:
     slots: Tensor | None = None  # [N] where keys lie or will lie; None: the cache reserves
     in_order: bool = False  # the host knows that slots follow the rows, from the cache's length on
     draws: tuple[DrawCall, ...] | None = None  # None: every child was placed
+    calls: tuple[DrawCall, ...] = ()
     aux: AuxRows | None = None
     resume: Resume | None = None
     synthetic: bool = False

@@ -28,6 +28,7 @@ GIVEN = {
     "answers": "answers.jsonl",
     "repository": "a/suite",
     "file": "q.jsonl",
+    "runs": "outputs",
 }
 
 

@@ -37,7 +37,9 @@ ALLOWED: dict[str, str] = {
     "sampling": "binding errors",
     "laws": "sampling streams types",
     "stopping": "errors records sampling types",
-    "trace": "records",
+    "clock": "",
+    "trace.base": "generation records registry",
+    "trace.*": "accept.base binding clock errors generation laws records streams trace.* types",
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
     "tree.base": "binding records registry types tree.builder",
@@ -58,26 +60,28 @@ ALLOWED: dict[str, str] = {
     "checkpoint.*": "errors shipped checkpoint.* drafter.net.*",
     "drafter.*": "automaton binding data.datastore errors growth phrases records sampling streams "
     "trie types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
-    "metrics": "trace",
+    "metrics": "clock",
     "intervals": "",
-    "meter": "metrics records trace",
+    "meter": "clock metrics records",
     "data.corpus": "errors target.base target.package target.tokenizer",
     "data.datastore": "data.corpus storage target.base",
     "data.base": "registry",
     "data.*": "errors data.*",
     "manifest": "errors generation target.base target.package target.tokenizer",
     "parts": "errors types *.base",
-    "engine": "errors laws parts records sampling stopping streams trace types tree.builder",
-    "generation": "engine errors parts records sampling stopping streams trace types",
-    "task.base": "generation registry",
+    "engine": "clock errors laws parts records sampling stopping streams types tree.builder",
+    "generation": "engine errors parts records sampling stopping streams types",
+    "task.base": "generation registry trace.base",
+    "report.*": "accept.base errors intervals report.*",
+    "task.report": "binding errors intervals report.* task.base",
     "task.train": "binding checkpoint.* data.* drafter.net.* errors generation manifest "
     "target.base task.base task.batched task.questions train.* types",
     "train.*": "binding cache.* checkpoint.* data.* drafter.eagle3 drafter.net.* errors "
     "generation manifest records registry shipped target.base task.batched task.questions train.* "
     "types",
-    "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
-    "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* "
-    "task.* trace tree.* types",
+    "task.*": "accept.* binding cache.* clock data.* drafter.* engine errors generation intervals "
+    "laws manifest meter metrics parts records registry runtime.* sampling stopping streams "
+    "target.* task.* trace.* tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "composite": "binding catalogue errors registry",

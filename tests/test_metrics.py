@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import specframe
+from specframe.clock import PHASES
 from specframe.meter import Meter
 from specframe.metrics import DepthCount, Metrics, Summary, peak_memory_bytes
 from specframe.records import StepRecord
-from specframe.trace import PHASES
 from specframe.types import Draft, TargetOutput, Verdict
 
 CPU = torch.device("cpu")

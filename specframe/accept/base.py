@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -12,6 +14,17 @@ from specframe.laws import Laws
 from specframe.registry import Registry
 from specframe.streams import Streams
 from specframe.types import Draft, How, Verdict
+
+Show = Callable[[int], str]  # a token id as quoted text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Why nodes were refused. values [n] float64 stay on the device until whoever asked reads them;
+    words(values, show) makes of them a few words for each row that was judged and refused."""
+
+    values: Tensor
+    words: Callable[[Sequence[float], Show], dict[int, str]]
 
 
 class AcceptRule(ABC):
@@ -39,6 +52,13 @@ class AcceptRule(ABC):
     @abstractmethod
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         """The accepted path and the tokens to emit, as device tensors of fixed size."""
+
+    def explain(
+        self, draft: Draft, laws: Laws, rng: Streams, verdict: Verdict
+    ) -> Explanation | None:
+        """Why the others were refused, given what `decide` said of the same; asked by traces only.
+        None: it has no words for it. Reads the host no more often than `decide`."""
+        return None
 
 
 class Walk:
@@ -79,6 +99,24 @@ class Walk:
             tokens=tokens,
             count=(tokens >= 0).sum(),
         )
+
+
+def refused_for(draft: Draft, verdict: Verdict, verb: str) -> Explanation:
+    """For rules that find one token at each node: "target chose ' the'", under every node that the
+    walk stood at, for all children but the one that holds it."""
+    found = torch.full_like(draft.tokens, -1)
+    node = torch.zeros_like(draft.tokens[:1])
+    for depth in range(draft.depth + 1):
+        here = (draft.parents == node) & draft.alive & (node >= 0)
+        found = torch.where(here, verdict.tokens[depth], found)
+        node = verdict.path[depth : depth + 1] if depth < draft.depth else node
+    found = torch.where(found == draft.tokens, -1, found)
+
+    def words(values: Sequence[float], show: Show) -> dict[int, str]:
+        chosen = {row: int(token) for row, token in enumerate(values) if token >= 0}
+        return {row: f"{verb} {show(token)}" for row, token in chosen.items()}
+
+    return Explanation(values=found.double(), words=words)
 
 
 RULES: Registry[AcceptRule] = Registry("accept", "specframe.accept")

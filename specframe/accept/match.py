@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specframe.accept.base import RULES, AcceptRule, Walk
+from specframe.accept.base import RULES, AcceptRule, Explanation, Walk, refused_for
 from specframe.laws import Laws
 from specframe.streams import Streams
 from specframe.types import Draft, How, Verdict
@@ -32,3 +32,6 @@ class Match(AcceptRule):
             token = laws.pick(walk.node, depth, rng, walk.open)
             walk.move(token, *walk.child_with(token))
         return walk.end(laws.pick(walk.node, draft.depth, rng, walk.open))
+
+    def explain(self, draft: Draft, laws: Laws, rng: Streams, verdict: Verdict) -> Explanation:
+        return refused_for(draft, verdict, "target chose")

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from specframe.accept.base import RULES, AcceptRule, Walk
+from specframe.accept.base import (
+    RULES,
+    AcceptRule,
+    Explanation,
+    Show,
+    Walk,
+    refused_for,
+)
 from specframe.laws import Laws
 from specframe.streams import Streams
 from specframe.types import Draft, DrawCall, How, Verdict
@@ -36,7 +45,22 @@ class Rejection(AcceptRule):
         walk = Walk(draft)
         if draft.draws is None:
             return self.walk_placed(walk, draft, laws, rng)
-        calls = draft.draws
+        self._walk_drawn(walk, draft, laws, rng)
+        return walk.verdict()
+
+    def explain(self, draft: Draft, laws: Laws, rng: Streams, verdict: Verdict) -> Explanation:
+        """The same walk once more, with the same coins, and a note of every test."""
+        if draft.draws is None:
+            return refused_for(draft, verdict, "target drew")
+        tests = self._walk_drawn(Walk(draft), draft, laws, rng)
+        values = [draft.tokens[:0].double(), *(test.values(rng) for test in tests)]
+        return Explanation(values=torch.cat(values), words=_words)
+
+    def _walk_drawn(self, walk: Walk, draft: Draft, laws: Laws, rng: Streams) -> list[_Test]:
+        """Walk to the end; returns all tests in order."""
+        assert draft.draws is not None
+        calls: tuple[DrawCall, ...] = draft.draws
+        tests: list[_Test] = []
         for depth in range(draft.depth + 1):
             target_probs = laws.at(walk.node, depth).double()  # [1, V]
             trial = _Trial(walk, target_probs, rng, laws.position + depth)
@@ -44,7 +68,8 @@ class Rejection(AcceptRule):
                 if call.depth == depth:
                     self.judge(trial, call, draft)
             walk.move(*trial.outcome())
-        return walk.verdict()
+            tests += trial.tests
+        return tests
 
     def walk_placed(self, walk: Walk, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         """All laws one-hot: testing the children in turn is to sample p once and look it up."""
@@ -81,6 +106,39 @@ class Rejection(AcceptRule):
         return law if call.ids is None else zeros.index_copy(1, call.ids, law)
 
 
+@dataclass(frozen=True)
+class _Test:
+    """One test as it was made: row [1], ratio [1], the coin's counters, whether the walk stood
+    here, whether that counted (no sibling was accepted before), and its outcome."""
+
+    row: Tensor
+    ratio: Tensor
+    counters: tuple[int, int]
+    here: Tensor
+    live: Tensor
+    accepted: Tensor
+
+    def values(self, rng: Streams) -> Tensor:
+        """[6] row, ratio, coin, here, live, accepted."""
+        coin = rng.uniform("accept", *self.counters).to(self.row.device).view(1)
+        facts = (self.row, self.ratio, coin, self.here, self.live, self.accepted)
+        return torch.cat([one.double() for one in facts])
+
+
+def _words(values: Sequence[float], show: Show) -> dict[int, str]:
+    said: dict[int, list[str]] = {}
+    kept = set()
+    for start in range(0, len(values), 6):
+        row, ratio, coin, here, live, accepted = values[start : start + 6]
+        if accepted:
+            kept.add(int(row))
+        elif live:
+            said.setdefault(int(row), []).append(f"ratio {ratio:.3g} < coin {coin:.3g}")
+        elif here:
+            said.setdefault(int(row), []).append("not tested, a sibling was accepted")
+    return {row: ", then ".join(tests) for row, tests in said.items() if row not in kept}
+
+
 class _Trial:
     """The tests at one node: `rest [1, V]` is what of the target's law is still to be covered."""
 
@@ -90,20 +148,21 @@ class _Trial:
         self._target_probs = target_probs
         self._rng = rng
         self._position = position
-        self._tests = 0
+        self.tests: list[_Test] = []
         self._taken = torch.zeros_like(walk.open)
         self._child = torch.zeros_like(walk.node)
         self._token = torch.full_like(walk.node, -1)
 
     def test(self, token: Tensor, row: Tensor, proposal_probs: Tensor, exists: Tensor) -> None:
         """Accept token [1] (at `row`) with probability rest / proposal, or shrink the rest."""
-        live = self.walk.open & ~self._taken & exists
+        here = self.walk.open & exists
+        live = here & ~self._taken
         index = token.clamp_min(0)[:, None]
         ratio = self.rest.gather(1, index) / proposal_probs.gather(1, index)
         ratio = torch.nan_to_num(ratio[:, 0], nan=0.0).clamp(0.0, 1.0)
-        counters = (self._position, self._tests)
+        counters = (self._position, len(self.tests))
         accepted = live & self._rng.coin(ratio, counters, live)
-        self._tests += 1
+        self.tests.append(_Test(row, ratio, counters, here, live, accepted))
         self._child = torch.where(accepted, row, self._child)
         self._token = torch.where(accepted, token, self._token)
         self._taken = self._taken | accepted

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from specframe.accept.base import RULES, AcceptRule
+from specframe.accept.base import RULES, AcceptRule, Explanation, Show
 from specframe.binding import Range
 from specframe.laws import Laws
 from specframe.streams import Streams
@@ -46,12 +48,8 @@ class Typical(AcceptRule):
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         scores = _all_scores(draft, laws)  # [N, V]
-        sampling = laws.sampling
-        if sampling.greedy:
-            posterior = (scores / self.temperature).softmax(-1)
-        else:
-            posterior = sampling.warp(scores, draft.tokens[:, None])
-        best = self._best(draft, posterior)  # [1]
+        posterior, sampling = self._posterior(draft, laws, scores), laws.sampling
+        best = self._judge(draft, posterior).best  # [1]
         if sampling.greedy:
             last = scores[best].argmax(-1)
         else:
@@ -59,8 +57,23 @@ class Typical(AcceptRule):
             last = rng.target(posterior[best], position, draft.alive[best])
         return _verdict(draft, best, last)
 
-    def _best(self, draft: Draft, posterior: Tensor) -> Tensor:
-        """[1] the deepest row all of whose path is typical; of several the likeliest."""
+    def explain(self, draft: Draft, laws: Laws, rng: Streams, verdict: Verdict) -> Explanation:
+        posterior = self._posterior(draft, laws, _all_scores(draft, laws))
+        judged = self._judge(draft, posterior)
+        above = judged.typical[draft.parents.clamp_min(0)] & draft.alive & (draft.depths > 0)
+        rows = torch.arange(draft.num_rows, device=draft.tokens.device)
+        kept = (verdict.path[:, None] == rows).any(0)
+        facts = (judged.probability, judged.threshold, judged.typical, above, kept)
+        return Explanation(values=torch.cat([one.double() for one in facts]), words=_words)
+
+    def _posterior(self, draft: Draft, laws: Laws, scores: Tensor) -> Tensor:
+        """[N, V] what is held against the threshold."""
+        if laws.sampling.greedy:
+            return (scores / self.temperature).softmax(-1)
+        return laws.sampling.warp(scores, draft.tokens[:, None])
+
+    def _judge(self, draft: Draft, posterior: Tensor) -> _Judged:
+        """All rows; the best is the deepest whose path is typical, of several the likeliest."""
         entropy = -(posterior * (posterior + 1e-5).log()).sum(-1)  # [N]
         threshold = (self.delta * (-entropy).exp()).clamp_max(self.epsilon)
         parents = draft.parents.clamp_min(0)
@@ -74,7 +87,31 @@ class Typical(AcceptRule):
             total = torch.where(is_root, 0.0, logp + total[parents])
         depth = torch.where(typical, draft.depths, -1)
         longest = depth == depth.max()
-        return torch.where(longest, total, -torch.inf).argmax(0, keepdim=True)
+        best = torch.where(longest, total, -torch.inf).argmax(0, keepdim=True)
+        return _Judged(probability, threshold[parents], typical, best)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """[N] each: probability of the row's token and the threshold at its parent, whether its whole
+    path is typical; best [1] is the row that the path is kept down to."""
+
+    probability: Tensor
+    threshold: Tensor
+    typical: Tensor
+    best: Tensor
+
+
+def _words(values: Sequence[float], show: Show) -> dict[int, str]:
+    size = len(values) // 5
+    said = {}
+    for row in range(size):
+        probability, threshold, typical, above, kept = values[row::size]
+        if above and not typical:
+            said[row] = f"below threshold {threshold:.3g}: {probability:.3g}"
+        elif above and not kept:
+            said[row] = "typical, but another path is longer or likelier"
+    return said
 
 
 def _all_scores(draft: Draft, laws: Laws) -> Tensor:

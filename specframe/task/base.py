@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from specframe.generation import Engine
 from specframe.registry import Registry
+from specframe.trace.base import TRACES, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class Job:
     engine: composed from the configuration. config: that configuration, resolved, plain types.
     prompt and prompts (a file) are the user's; at most one is given. rebuild(overrides) composes
     the same command again with more overrides on top ("target=toy", "seed=1"); weights that do not
-    change stay loaded.
+    change stay loaded. trace: what is kept of the steps, for tasks that take one.
     """
 
     engine: Engine
@@ -28,16 +29,21 @@ class Job:
     prompt: str | None
     prompts: Path | None
     rebuild: Callable[[Sequence[str]], Engine]
+    trace: Trace = field(default_factory=lambda: TRACES.get("none")())
 
 
 class Task(ABC):
     """Does something with an engine.
 
-    drafts: whether that takes a drafter; else none is loaded. plain: whether it works on the
-    model's own layers (to train them, or by transformers' code); then runtime=eager leaves them.
+    drafts: whether that takes a drafter; else none is loaded. loads: whether it takes an engine at
+    all; one that reads files alone is handed none. traces: whether the steps of its answers can be
+    kept (`trace=`). plain: whether it works on the model's own layers (to train them, or by
+    transformers' code); then runtime=eager leaves them.
     """
 
     drafts: ClassVar[bool] = True
+    loads: ClassVar[bool] = True
+    traces: ClassVar[bool] = False
     plain: ClassVar[bool] = False
 
     def check(self, config: dict[str, Any]) -> None:

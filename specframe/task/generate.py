@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 from specframe.data.prompts import PromptRecord, first_prompt, read_prompts
 from specframe.generation import Engine, Event, Generation, Prompt
 from specframe.manifest import write_json
 from specframe.meter import Meter
 from specframe.metrics import Metrics, Summary
+from specframe.records import Observer
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.questions import conversation
 from specframe.task.terminal import Colour, Display, one_line
+from specframe.trace.base import Asked, Recorder
 
 ERROR = "error"  # finish reason of a prompt that could not be answered
 
@@ -37,6 +39,8 @@ class Generate(Task):
     drafted token that each corrected one replaced; costs one host read a step; auto: with colour.
     """
 
+    traces: ClassVar[bool] = True
+
     def __init__(
         self, *, stream: bool, colour: Colour, show_rejected: bool | Literal["auto"]
     ) -> None:
@@ -45,11 +49,11 @@ class Generate(Task):
         self.show_rejected = show_rejected
 
     def run(self, job: Job) -> int:
-        records = _records(job)
+        records, engine = _records(job), job.trace.watched(job.engine)
         display = Display(colour=self.colour)
-        with Results(job) as results:
+        with job.trace.open(engine, job.output_dir) as recorder, Results(job, recorder) as results:
             try:
-                self._answer_all(job.engine, records, display, results)
+                self._answer_all(engine, records, display, results)
             finally:
                 display.end_line()
                 if results.reasons:
@@ -92,7 +96,10 @@ class Generate(Task):
         meter = Meter(engine.parts.target.device)
         try:
             prompt = conversation(engine, entry.record.turns, answers)
-            made = self._decode(engine, prompt, meter, display)
+            meter.begin()
+            tokens = engine.encode(prompt)
+            watchers = [meter, *results.watch(entry, tokens)]
+            made = self._decode(engine, tokens, watchers, display)
         except ValueError as error:
             if meter.num_steps:
                 raise  # not the prompt's fault
@@ -103,12 +110,13 @@ class Generate(Task):
         answers.append(made.text)
         return True
 
-    def _decode(self, engine: Engine, prompt: Prompt, meter: Meter, display: Display) -> Generation:
-        meter.begin()
+    def _decode(
+        self, engine: Engine, tokens: Prompt, watchers: Sequence[Observer], display: Display
+    ) -> Generation:
         if not self.stream:
-            return engine.generate(prompt, observers=[meter])
+            return engine.generate(tokens, observers=watchers)
         rejected = display.coloured if self.show_rejected == "auto" else self.show_rejected
-        events = _Kept(engine.stream(prompt, observers=[meter], show_rejected=rejected))
+        events = _Kept(engine.stream(tokens, observers=watchers, show_rejected=rejected))
         display.answer(iter(events))
         assert events.result is not None
         return events.result
@@ -144,9 +152,11 @@ class _Kept:
 
 
 class Results:
-    """generations.jsonl line by line and metrics.json anew after each, in a run's folder."""
+    """generations.jsonl line by line and metrics.json anew after each, in a run's folder; the trace
+    is told of every answer."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, recorder: Recorder) -> None:
+        self._recorder = recorder
         self.summary = Summary(job.engine.parts.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
@@ -163,6 +173,17 @@ class Results:
     def __exit__(self, *exception: object) -> None:
         self._file.close()
         self._write_metrics()
+
+    def watch(self, entry: _Entry, tokens: Sequence[int]) -> Sequence[Observer]:
+        """Who shall see the steps of the answer to these tokens."""
+        asked = Asked(
+            number=len(self.reasons),
+            id=entry.record.id,
+            category=entry.record.category,
+            prompt=entry.text,
+            prompt_tokens=tokens,
+        )
+        return self._recorder.watch(asked)
 
     def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
         """Keep a finished answer."""
@@ -183,6 +204,7 @@ class Results:
                 "metrics": metrics.as_dict(),
             }
         )
+        self._recorder.end(made, metrics.as_dict())
 
     def add_error(self, entry: _Entry, reason: str) -> None:
         """Keep that a prompt could not be answered."""

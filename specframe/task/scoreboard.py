@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from specframe.clock import PHASES
 from specframe.generation import Engine
 from specframe.intervals import Bootstrap, efficiency, mean, pooled, speedup, value
 from specframe.metrics import Metrics, peak_memory_bytes
 from specframe.task.rows import Row
 from specframe.task.sides import BASELINE, METHOD, Turn
-from specframe.trace import PHASES
 
 OVERALL = "overall"
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from specframe.accept.base import RULES
+from specframe.clock import Clock
 from specframe.drafter.base import DRAFTERS
 from specframe.generation import Engine
 from specframe.meter import Meter
 from specframe.metrics import DepthCount, Metrics
 from specframe.task.questions import encode_turns
-from specframe.trace import Clock
 from specframe.tree.base import TREES
 
 BASELINE, METHOD = "baseline", "method"

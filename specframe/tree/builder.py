@@ -70,7 +70,8 @@ class TreeBuilder:
         how = how or self._how
         if proposal.candidates is not None:
             scores = None if proposal.scores is None else proposal.scores[:, :k]
-            return self.place(frontier, proposal.candidates[:, :k], scores, wanted=wanted)
+            tokens = proposal.candidates[:, :k]
+            return self.place(frontier, tokens, scores, wanted=wanted, source=proposal.source)
         if proposal.drawn is not None:
             return self._record_drawn(frontier, proposal, k, wanted)
         if how == "place":
@@ -84,23 +85,26 @@ class TreeBuilder:
         scores: Tensor | None = None,
         *,
         wanted: Tensor | None = None,
+        source: str = "",
     ) -> Frontier:
         """Children tokens [F, k] (-1: none) put there without a draw; scores [F, k] <= 0 rank."""
+        given = scores
         if scores is None:
             ranks = torch.arange(tokens.shape[1], device=tokens.device)
             scores = -torch.log2(ranks.double() + 2).expand(tokens.shape)
         if wanted is not None:
             tokens = torch.where(wanted, tokens, -1)
         children, nodes = self._add(frontier, tokens, scores.clamp_max(0))
-        self._calls.append(
-            DrawCall(
-                depth=frontier.depth,
-                how="place",
-                parents=frontier.nodes,
-                nodes=nodes,
-                tokens=tokens,
-            )
+        call = DrawCall(
+            depth=frontier.depth,
+            how="place",
+            parents=frontier.nodes,
+            nodes=nodes,
+            tokens=tokens,
+            scores=given,
+            source=source,
         )
+        self._calls.append(call)
         return children
 
     def draw(
@@ -146,7 +150,7 @@ class TreeBuilder:
             row_of = torch.full_like(depths, -1)
             row_of[origin] = torch.arange(len(origin), device=origin.device)
             parents = torch.where(parents >= 0, row_of[parents.clamp_min(0)], parents)[origin]
-        alive = made["alive"][origin]
+        alive, calls = made["alive"][origin], tuple(self._calls)
         dead = pad_to - len(origin)
         return Draft(
             tokens=_padded(made["tokens"][origin].clamp_min(0), dead, 0),
@@ -157,12 +161,9 @@ class TreeBuilder:
             row_of=row_of,
             depth=levels[-1].depth,
             chain=all(len(level) == 1 for level in levels),
-            draws=self._draws(),
+            draws=calls if any(call.how != "place" for call in calls) else None,
+            calls=calls,
         )
-
-    def _draws(self) -> tuple[DrawCall, ...] | None:
-        drawn = any(call.how != "place" for call in self._calls)
-        return tuple(self._calls) if drawn else None
 
     def _root(self) -> Frontier:
         context = self._context
@@ -212,7 +213,7 @@ class TreeBuilder:
         tokens = best.indices if proposal.ids is None else proposal.ids[best.indices]
         # A banned token (probability zero) is no child.
         tokens = torch.where(best.values > -torch.inf, tokens, -1)
-        return self.place(frontier, tokens, best.values, wanted=wanted)
+        return self.place(frontier, tokens, best.values, wanted=wanted, source=proposal.source)
 
     def _record_drawn(
         self, frontier: Frontier, proposal: Proposal, k: int, wanted: Tensor | None
@@ -235,18 +236,18 @@ class TreeBuilder:
         tokens = torch.where(real, tokens, -1)
         scores = law.gather(1, indices).double().log()
         children, nodes = self._add(frontier, tokens, scores)
-        self._calls.append(
-            DrawCall(
-                depth=frontier.depth,
-                how=how,
-                parents=frontier.nodes,
-                nodes=nodes,
-                tokens=tokens,
-                indices=indices,
-                law=law,
-                ids=proposal.ids,
-            )
+        call = DrawCall(
+            depth=frontier.depth,
+            how=how,
+            parents=frontier.nodes,
+            nodes=nodes,
+            tokens=tokens,
+            indices=indices,
+            law=law,
+            ids=proposal.ids,
+            source=proposal.source,
         )
+        self._calls.append(call)
         return children
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
@@ -130,6 +131,38 @@ def _tensors(draft: Draft) -> list[Tensor]:
     holders: Sequence[object] = [draft, *(draft.draws or ())]
     values = [getattr(one, field.name) for one in holders for field in fields(one)]  # type: ignore[arg-type]
     return [value for value in values if isinstance(value, Tensor)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("name", "how", "shape"), CASES)
+def test_an_explanation_is_of_what_was_refused(
+    name: str, how: How, shape: str, temperature: float
+) -> None:
+    """No accepted row has words, and where the walk stood every other child has."""
+    sampling, said = plain_sampling(temperature), 0
+    for seed in SEEDS:
+        draft, rng = drafted(how, shape, seed, temperature), Streams(seed=seed)
+        laws = laws_of(draft, Table(seed), sampling)
+        verdict = rule(name).decide(draft, laws, rng)
+        explanation = rule(name).explain(draft, laws, rng, verdict)
+        if explanation is None:
+            pytest.skip(f"accept={name} has no words for what it refuses")
+        words = explanation.words(explanation.values.tolist(), str)
+        path = [row for row in verdict.path.tolist() if row >= 0]
+        assert not words.keys() & {0, *path}
+        assert all(words.values())
+        children = {row for row in range(1, draft.num_rows) if draft.alive[row]} - {*path}
+        if RULES.get(name).walks:
+            stood = {0, *path}
+            assert words.keys() == {row for row in children if int(draft.parents[row]) in stood}
+        else:
+            assert words.keys() <= children
+        for ratio, coin in re.findall(
+            r"ratio (\S+) < coin (\S+?)(?:,|$)", " ".join(words.values())
+        ):
+            assert float(ratio) <= float(coin)
+        said += len(words)
+    assert said, "something was refused"
 
 
 @pytest.mark.parametrize("name", LOSSLESS)

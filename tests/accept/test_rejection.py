@@ -294,3 +294,26 @@ def test_temperature_zero_is_the_greedy_limit(how: How) -> None:
             laws = laws_of(draft, target, sampling)
             tokens = emitted(Rejection().decide(draft, laws, Streams(seed=seed)))
             assert tokens == greedy[: len(tokens)]
+
+
+@pytest.mark.parametrize("how", DRAWN)
+def test_words_are_the_ratio_and_the_coin_of_each_test(how: How) -> None:
+    refused = 0
+    for seed in range(30):
+        target, source, rng = Table(seed), Table(seed + 100), Streams(seed=seed)
+        draft = SHAPES["siblings"](builder(rng, how), source)
+        laws = laws_of(draft, target)
+        verdict = Rejection().decide(draft, laws, rng)
+        explanation = Rejection().explain(draft, laws, rng, verdict)
+        words = explanation.words(explanation.values.tolist(), str)
+        token = int(draft.tokens[1])
+        ratio = float(target.at(())[token] / source.at(())[token])
+        coin = float(rng.uniform("accept", 1, 0))
+        accepted = coin < ratio
+        assert accepted == (emitted(verdict)[0] == token and int(verdict.path[0]) == 1) or (
+            how == "iid"
+        )
+        if not accepted and 1 in words:
+            refused += 1
+            assert words[1].startswith(f"ratio {ratio:.3g} < coin {coin:.3g}")
+    assert refused

@@ -141,3 +141,20 @@ def test_an_epsilon_of_one_and_a_huge_delta_keep_nothing() -> None:
     laws = laws_of(draft, Table(0))
     verdict = rule(epsilon=1.0, delta=1e9).decide(draft, laws, Streams(seed=0))
     assert int(verdict.count) == 1
+
+
+def test_words_are_the_threshold_and_the_probability() -> None:
+    target = Table(laws=[0.05, 0.25, 0.7])
+    draft = placed((0,), (1,), (2,), (0, 2), (2, 0))
+    laws = laws_of(draft, target)
+    verdict = rule().decide(draft, laws, Streams(seed=0))
+    explanation = rule().explain(draft, laws, Streams(seed=0), verdict)
+    words = explanation.words(explanation.values.tolist(), str)
+    rows = {path: row for row, path in enumerate(row_paths(draft))}
+    law = target.at(())
+    entropy = -(law * law.log()).sum()
+    threshold = min(EPSILON, DELTA * math.exp(-float(entropy)))
+    assert words[rows[0,]] == f"below threshold {threshold:.3g}: 0.05"
+    assert words[rows[2, 0]] == f"below threshold {threshold:.3g}: 0.05"
+    assert words[rows[1,]] == "typical, but another path is longer or likelier"
+    assert rows[0, 2] not in words, "what is above it was refused"

@@ -1,24 +1,14 @@
-"""The one clock of the package, and what may watch a step."""
+"""The one clock of the package: where the time of a step goes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 
-from specframe.records import StepRecord
-
 PHASES = ("draft", "verify", "accept", "commit", "host")
-
-
-class Observer(Protocol):
-    """Anything that wants to see finished steps."""
-
-    def observe(self, record: StepRecord) -> None:
-        """Store what is of use; tensors of the record live until the next pass."""
 
 
 class Clock:

@@ -1,0 +1,1 @@
+"""The HTML report: runs read from their folders, compared, explained and drawn in one file."""

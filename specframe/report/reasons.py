@@ -1,0 +1,166 @@
+"""Why a configuration is as fast as it is, in words from measured numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+from specframe.report.groups import Group
+from specframe.report.numbers import Numbers
+
+_EVEN = 0.02  # ratios nearer to 1 than this are called equal
+_REST = ("accept", "commit", "host")
+
+
+def why(one: Group) -> list[str]:
+    """Sentences on one configuration, the most important first."""
+    numbers = one.numbers
+    if one.is_plain:
+        ms = "" if numbers.pass_ms is None else f", {numbers.pass_ms:.1f} ms a token"
+        return [f"Plain decoding: one token a pass{ms}."]
+    if numbers.acceptance_length is None:
+        return ["No verify pass was made, so there is nothing to explain."]
+    told = [_headline(one), _where_time_goes(numbers), _what_is_kept(numbers)]
+    return [sentence for sentence in (*told, _break_even(one)) if sentence]
+
+
+def versus(one: Group, other: Group) -> str:
+    """Why the first is faster or slower than the second: more tokens a pass, or a cheaper pass."""
+    mine, theirs = one.numbers, other.numbers
+    speeds = _speeds(one, other)
+    lengths = (mine.acceptance_length, theirs.acceptance_length)
+    if speeds is None or not lengths[0] or not lengths[1]:
+        return ""
+    ratio = speeds[0] / speeds[1]
+    length = lengths[0] / lengths[1]
+    cost = ratio / length  # > 1: its pass is cheaper
+    unit, costs = _costs(mine, theirs)
+    told = (
+        f"{lengths[0]:.2f} tokens a pass against {lengths[1]:.2f} (factor {length:.2f}), and "
+        f"a pass costs {costs[0]:.{unit.digits}f} {unit.name} against {costs[1]:.{unit.digits}f} "
+        f"(factor {cost:.2f})"
+    )
+    return f"{told}: {_decides(length, cost)}{_phase(mine, theirs)}."
+
+
+class _Unit:
+    """Of a pass's cost."""
+
+    def __init__(self, name: str, digits: int) -> None:
+        self.name = name
+        self.digits = digits
+
+
+def _costs(mine: Numbers, theirs: Numbers) -> tuple[_Unit, tuple[float, float]]:
+    if mine.pass_cost is not None and theirs.pass_cost is not None:
+        return _Unit("plain steps", 2), (mine.pass_cost, theirs.pass_cost)
+    return _Unit("ms", 1), (mine.pass_ms or 0.0, theirs.pass_ms or 0.0)
+
+
+def _speeds(one: Group, other: Group) -> tuple[float, float] | None:
+    both = (one.numbers.speedup, other.numbers.speedup)
+    if None in both:
+        both = (one.numbers.tokens_per_s, other.numbers.tokens_per_s)
+    if both[0] is None or both[1] is None:
+        return None
+    return both[0], both[1]
+
+
+def _decides(length: float, cost: float) -> str:
+    """Which of the two factors the ratio owes itself to."""
+    if abs(length * cost - 1) < _EVEN:
+        return "the two balance" if abs(length - 1) >= _EVEN else "no difference to speak of"
+    faster = length * cost > 1
+    by_length = abs(log(length)) > abs(log(cost))
+    both_matter = min(abs(length - 1), abs(cost - 1)) >= _EVEN
+    if both_matter and (length > 1) == (cost > 1):
+        return f"both {'help' if faster else 'hurt'}, {_factor(by_length)} more"
+    if by_length:
+        return "the longer acceptance decides" if faster else "the shorter acceptance decides"
+    return "the cheaper pass decides" if faster else "the dearer pass decides"
+
+
+def _factor(by_length: bool) -> str:
+    return "acceptance" if by_length else "the cost of a pass"
+
+
+def _phase(mine: Numbers, theirs: Numbers) -> str:
+    """The phase in which their passes differ most."""
+    unit, costs = _costs(mine, theirs)
+    if not mine.shares or not theirs.shares:
+        return ""
+    gaps = {
+        name: (mine.shares[name] * costs[0], theirs.shares[name] * costs[1]) for name in mine.shares
+    }
+    name, (here, there) = max(gaps.items(), key=lambda item: abs(item[1][0] - item[1][1]))
+    if abs(here - there) < _EVEN * max(costs):
+        return ""
+    return (
+        f"; the passes differ most in {name}, {here:.{unit.digits}f} against "
+        f"{there:.{unit.digits}f} {unit.name}"
+    )
+
+
+def _headline(one: Group) -> str:
+    numbers = one.numbers
+    length = f"{numbers.acceptance_length:.2f} tokens a pass"
+    if numbers.pass_cost is None:
+        return f"{length}, {numbers.pass_ms:.1f} ms a pass: {numbers.tokens_per_s:.1f} tokens/s."
+    ratio = numbers.speedup or (numbers.acceptance_length or 0.0) / numbers.pass_cost
+    joint = "and" if ratio >= 1 else "but"
+    ends = numbers.speedup_ends
+    told = f", {ends[0]:.2f} to {ends[1]:.2f} over prompts" if ends else ""
+    apart = ", against a run of drafter=none that was not interleaved" if one.plain_apart else ""
+    return (
+        f"{length}, {joint} a pass costs {numbers.pass_cost:.2f} plain steps: "
+        f"{ratio:.2f} times plain decoding's speed{told}{apart}."
+    )
+
+
+def _where_time_goes(numbers: Numbers) -> str:
+    if not numbers.shares:
+        return ""
+    cost = numbers.pass_cost
+    parts = []
+    shares = {name: numbers.shares[name] for name in ("draft", "verify")}
+    shares["everything else"] = sum(numbers.shares[name] for name in _REST)
+    for name, share in shares.items():
+        steps = "" if cost is None else f" ({share * cost:.2f} plain steps)"
+        parts.append(f"{name} {100 * share:.0f} %{steps}")
+    return f"Of a pass: {', '.join(parts)}."
+
+
+def _what_is_kept(numbers: Numbers) -> str:
+    if not numbers.rows or numbers.kept is None:
+        return ""
+    drafted = numbers.rows - 1
+    if drafted <= 0:
+        return "It drafted nothing."
+    told = (
+        f"It verifies {numbers.rows:.1f} rows a pass to keep {numbers.kept:.2f} drafted tokens"
+        f" ({100 * numbers.kept / drafted:.0f} %)"
+    )
+    return f"{told}; {_by_depth(numbers.depths)}." if numbers.depths else f"{told}."
+
+
+def _by_depth(depths: Sequence[tuple[int, int, int]]) -> str:
+    """How often the first guess is right, and the next ones once the walk is there."""
+    rates = [accepted / reached for _, reached, accepted in depths if reached]
+    if not rates:
+        return "none was reached"
+    told = f"the first level is right {100 * rates[0]:.0f} % of the time"
+    if len(rates) > 1:
+        deeper = ", ".join(f"{100 * rate:.0f}" for rate in rates[1:5])
+        told += f", the next ones, once reached, {deeper} %"
+    return told
+
+
+def _break_even(one: Group) -> str:
+    numbers = one.numbers
+    cost, length = numbers.pass_cost, numbers.acceptance_length
+    if cost is None or length is None or cost <= length:
+        return ""
+    return (
+        f"To break even it would have to emit {cost:.2f} tokens a pass, or a pass would have to "
+        f"cost {length:.2f} plain steps."
+    )

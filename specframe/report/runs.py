@@ -1,0 +1,175 @@
+"""Finds runs below folders and reads what they left, killed ones included."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specframe.errors import ConfigError
+from specframe.intervals import Bootstrap
+from specframe.report.answers import GENERATIONS, ROWS, Answer, read_answers
+from specframe.report.numbers import Numbers, by_category, measure
+
+MANIFEST, STATUS, TRACE = "manifest.json", "status.json", "trace.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One folder. summary: of a benchmark (quality, latencies), else metrics.json.
+
+    state: of the manifest (running, finished, interrupted, failed); num_planned: prompts it was
+    to answer, where known.
+    """
+
+    folder: Path
+    name: str
+    task: str
+    config: dict[str, Any]
+    manifest: dict[str, Any]
+    state: str
+    answers: Sequence[Answer]
+    num_errors: int
+    num_planned: int | None
+    numbers: Numbers
+    categories: dict[str, Numbers]
+    summary: dict[str, Any]
+    trace: Path | None
+
+    @property
+    def seed(self) -> Any:
+        """Of its random streams."""
+        return self.config.get("seed")
+
+    @property
+    def overall(self) -> dict[str, Any]:
+        """A benchmark's numbers over all prompts, or {}."""
+        return self.summary.get("overall") or {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """A point of a sweep without numbers, and why."""
+
+    name: str
+    words: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What lies below the folders."""
+
+    runs: Sequence[Run]
+    missing: Sequence[Missing]
+
+
+def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> Found:
+    """Read every run at or below `folders`. Raises ConfigError if there is none."""
+    runs: list[Run] = []
+    missing: list[Missing] = []
+    seen: set[Path] = set()
+    for top in folders:
+        if not top.is_dir():
+            raise ConfigError(f"task.runs={top}: no such folder; give a run's or a sweep's")
+        for folder in _walk(top):
+            if folder.resolve() in seen:
+                continue
+            seen.add(folder.resolve())
+            run = read_run(folder, name=_name(folder), bootstrap=bootstrap)
+            if run is not None:
+                runs.append(run)
+            elif (folder / STATUS).is_file():
+                missing.append(_missing(folder))
+    if not runs:
+        told = ", ".join(map(str, folders))
+        raise ConfigError(
+            f"task.runs={told}: no answers in there; give the folder of a task=generate or "
+            f"task=benchmark run ({ROWS} or {GENERATIONS}), or a folder above it"
+        )
+    return Found(runs=runs, missing=missing)
+
+
+def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> Run | None:
+    """The run of a folder; None if it has no answers."""
+    found = read_answers(folder)
+    if found is None or not found.held:
+        return None
+    manifest = _json(folder / MANIFEST)
+    config = manifest.get("config") or {}
+    benchmarked = (folder / ROWS).is_file()
+    summary = _json(folder / ("summary.json" if benchmarked else "metrics.json"))
+    split = ((summary.get("overall") or {}).get("method") or {}).get("split")
+    phases = split and {key.removesuffix("_ms"): ms for key, ms in split.items()}
+    trace = folder / TRACE
+    return Run(
+        folder=folder,
+        name=name,
+        task="benchmark" if benchmarked else "generate",
+        config=config,
+        manifest=manifest,
+        state=str(manifest.get("state", "unknown")),
+        answers=found.held,
+        num_errors=found.num_errors,
+        num_planned=summary.get("num_planned"),
+        numbers=measure(found.held, split=phases, bootstrap=bootstrap),
+        categories=by_category(found.held),
+        summary=summary,
+        trace=trace if trace.is_file() else None,
+    )
+
+
+def flattened(value: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            found |= flattened(item, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = item
+    return found
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    """The folder and those below, in the order in which a sweep numbered them."""
+    yield top
+    below = [one for one in top.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    for folder in sorted(below, key=lambda one: (not one.name.isdigit(), _order(one.name))):
+        yield from _walk(folder)
+
+
+def _order(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdigit() else (0, name)
+
+
+def _name(folder: Path) -> str:
+    """As seen from here where that is shorter."""
+    there, here = str(folder.resolve()), os.path.relpath(folder)
+    return min(there, here, key=len)
+
+
+def _missing(folder: Path) -> Missing:
+    status = _json(folder / STATUS)
+    return Missing(
+        name=_name(folder),
+        words=" ".join(map(str, status.get("overrides") or [])),
+        status=str(status.get("status", "unknown")),
+        reason=str(status.get("reason") or "it left no answers"),
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object, or {} where the file is not there. Raises ConfigError if it is not JSON."""
+    if not path.is_file():
+        return {}
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from None
+    if not isinstance(held, dict):
+        raise ConfigError(f"{path}: not a JSON object")
+    return held

@@ -1,0 +1,85 @@
+"""Writes an HTML file about finished runs: what is fast, why, and how each tree was walked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from specframe.binding import Range
+from specframe.errors import ConfigError
+from specframe.intervals import Bootstrap
+from specframe.report.groups import group
+from specframe.report.page import Content, render
+from specframe.report.paired import compare
+from specframe.report.runs import Run, find
+from specframe.report.traces import TraceReader
+from specframe.task.base import TASKS, Job, Task
+
+
+@TASKS.register("report")
+class Report(Task):
+    """One self-contained file: no network, no folder beside it, opened by any browser.
+
+    runs: folders of task=generate or task=benchmark, or folders above them (a sweep, `outputs`);
+    killed runs count as far as they got. Runs that differ in their seed alone are one
+    configuration. Configurations are explained from their numbers (tokens a pass, what a pass
+    costs in plain steps, where its time goes), compared pair by pair over prompts, and those with
+    a trace=steps can be looked at tree by tree. Loads no model.
+    """
+
+    drafts = False
+    loads = False
+
+    def __init__(
+        self,
+        *,
+        runs: str | list[str],
+        output: str,
+        title: str | None,
+        max_steps: Annotated[int, Range(0, 1_000_000)],
+        resamples: Annotated[int, Range(100, 100_000)],
+        confidence: Annotated[float, Range(0.5, 0.999)],
+    ) -> None:
+        self.runs = [runs] if isinstance(runs, str) else runs
+        self.output = output
+        self.title = title
+        self.max_steps = max_steps
+        self.bootstrap = Bootstrap(resamples=resamples, confidence=confidence)
+
+    def check(self, config: dict[str, Any]) -> None:
+        if not self.runs:
+            raise ConfigError("task.runs is empty; give the folder of a run or a sweep")
+        for folder in self.runs:
+            if not Path(folder).is_dir():
+                raise ConfigError(f"task.runs={folder}: no such folder; give a run's or a sweep's")
+
+    def run(self, job: Job) -> int:
+        found = find([Path(one) for one in self.runs], bootstrap=self.bootstrap)
+        groups = group(found.runs, bootstrap=self.bootstrap)
+        content = Content(
+            title=self.title or ", ".join(Path(one).resolve().name for one in self.runs),
+            found=found,
+            groups=groups,
+            comparisons=compare(groups, bootstrap=self.bootstrap),
+            confidence=self.bootstrap.confidence,
+            traces=self._traces(found.runs),
+        )
+        path = job.output_dir / self.output
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(render(content), encoding="utf-8", errors="xmlcharrefreplace")
+        os.replace(partial, path)
+        print(f"{len(found.runs)} runs, {len(groups)} configurations")
+        print(f"written to {os.path.relpath(path)}")
+        return 0
+
+    def _traces(self, runs: Sequence[Run]) -> dict[str, TraceReader]:
+        held = {}
+        for run in runs:
+            if run.trace is not None and self.max_steps:
+                reader = TraceReader(max_steps=self.max_steps).read(run.trace)
+                if reader.num_steps:
+                    held[run.name] = reader
+        return held

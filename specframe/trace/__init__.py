@@ -1,0 +1,1 @@
+"""Traces: what is kept of the steps of a run, for looking at them afterwards."""
