@@ -7,8 +7,9 @@ gets from here: a drafter its target, a second target, a cache factory or an inn
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
 from specframe.target.base import Target
 from specframe.task.base import Job
+from specframe.task.supply import NOTHING, supplied
 from specframe.top import TopKeys, check_named, device_of
+from specframe.tree.costs import CostTable
 from specframe.types import How
 
 _KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
@@ -59,7 +62,7 @@ class Plan:
             torch.set_num_threads(self.top["threads"])
         # What needs no weights comes first, so that its mistakes are told at once.
         light = {axis: self.bound[axis].make() for axis in ("runtime", "accept", "cache")}
-        light["tree"] = self.bound["tree"].make(proposal=self.how)
+        light["tree"] = self.bound["tree"].make(proposal=self.how, costs=NOTHING)
         wanted = self.bound["target"]
         alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
         drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
@@ -76,7 +79,16 @@ class Plan:
         _check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
-            return Engine(parts, self.settings)
+            return self._with_costs(Engine(parts, self.settings))
+
+    def _with_costs(self, engine: Engine) -> Engine:
+        """The same, with a tree that asks for costs handed those of this very engine."""
+        tree = self.bound["tree"]
+        if CostTable not in tree.hints.values() or self.bound["task"].cls.measures_costs:
+            return engine
+        costs = supplied(engine, self.config, file=tree.given["costs"])
+        priced = replace(engine.parts, tree=engine.parts.tree.priced(costs))
+        return Engine(priced, self.settings)
 
     def prompts(self) -> Path | None:
         """The prompt file of `data=` (fetched if need be) or `prompts=`."""
@@ -212,6 +224,8 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompts=prompts,
         rebuild=rebuild,
     )
+    if reason := job.engine.parts.tree.explanation:
+        sys.stderr.write(f"specframe: {reason}\n")
     with recorded(output_dir, engine=job.engine, config=made.config):
         code = task.run(job)
     if code:
@@ -230,8 +244,7 @@ def _replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 def _check_taps(drafter: Drafter, target: Target) -> None:
-    missing = [tap for tap in drafter.needs.taps if tap not in target.gives.taps]
-    if missing:
+    if missing := [tap for tap in drafter.needs.taps if tap not in target.gives.taps]:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
         )

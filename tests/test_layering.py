@@ -28,6 +28,7 @@ ALLOWED: dict[str, str] = {
     "trie": "",
     "automaton": "",
     "growth": "",
+    "prospect": "trie types",
     "phrases": "types",
     "ext": "",
     "console": "",
@@ -40,8 +41,11 @@ ALLOWED: dict[str, str] = {
     "trace": "records",
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
-    "tree.base": "binding records registry types tree.builder",
-    "tree.*": "binding errors shipped trie types tree.base tree.builder",
+    "tree.base": "binding prospect records registry types tree.builder tree.costs",
+    "tree.costs": "",
+    "tree.*": "binding errors prospect records shipped trie types tree.base tree.builder "
+    "tree.chances tree.costs tree.learning tree.placing tree.planning tree.ranks tree.reasons "
+    "tree.speed",
     "accept.base": "laws registry streams types",
     "accept.*": "binding errors laws streams types accept.base",
     "cache.base": "errors registry",
@@ -50,12 +54,13 @@ ALLOWED: dict[str, str] = {
     "runtime.*": "binding errors runtime.base",
     "target.base": "registry types cache.base runtime.base",
     "target.*": "binding errors types cache.base runtime.base target.*",
-    "drafter.base": "growth records registry trie types",
+    "drafter.base": "growth prospect records registry trie types",
     "drafter.net.*": "errors phrases records trie types cache.base runtime.base target.base "
     "drafter.base drafter.net.*",
     "checkpoint.*": "errors shipped checkpoint.* drafter.net.*",
-    "drafter.*": "automaton binding data.datastore errors growth phrases records sampling streams "
-    "trie types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
+    "drafter.*": "automaton binding data.datastore errors growth phrases prospect records sampling "
+    "streams trie types cache.base runtime.base target.base drafter.base checkpoint.* "
+    "drafter.net.*",
     "metrics": "trace",
     "intervals": "",
     "meter": "metrics records trace",
@@ -74,8 +79,8 @@ ALLOWED: dict[str, str] = {
     "generation manifest records registry shipped target.base task.batched task.questions train.* "
     "types",
     "task.*": "accept.* binding cache.* data.* drafter.* engine errors generation intervals laws "
-    "manifest meter metrics parts records registry runtime.* sampling stopping streams target.* "
-    "task.* trace tree.* types",
+    "manifest meter metrics parts records registry runtime.* sampling shipped stopping streams "
+    "target.* task.* trace tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "composite": "binding catalogue errors registry",
@@ -83,11 +88,11 @@ ALLOWED: dict[str, str] = {
     "diagnose": "binding catalogue composite keys plugins registry",
     "compose": "catalogue composite diagnose errors keys",
     "compatibility": "errors types *.base",
-    "axes": "binding errors records registry *.base",
+    "axes": "binding errors records registry tree.costs *.base",
     "top": "binding data.prompts errors sampling stopping",
     "inner": "axes catalogue compose composite errors records",
     "build": "axes binding compatibility compose data.* errors generation inner manifest parts "
-    "records sampling stopping top types *.base",
+    "records sampling stopping task.supply top tree.costs types *.base",
     "multirun": "errors registry",
     "cli": "build catalogue composite diagnose errors keys multirun plugins",
 }

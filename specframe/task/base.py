@@ -31,9 +31,11 @@ class Job:
 
 
 class Task(ABC):
-    """Does something with an engine. drafts: whether that takes a drafter; else none is loaded."""
+    """Does something with an engine. drafts: whether that takes a drafter; else none is loaded.
+    measures_costs: it does that itself, so a tree that wants to know them gets none before."""
 
     drafts: ClassVar[bool] = True
+    measures_costs: ClassVar[bool] = False
 
     def check(self, config: dict[str, Any]) -> None:
         """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource
