@@ -24,6 +24,7 @@ from specframe.target.base import TARGETS, Target
 from specframe.task.base import TASKS
 from specframe.trace.base import TRACES
 from specframe.tree.base import TREES
+from specframe.tree.costs import CostTable
 
 AXES: dict[str, Registry[Any]] = {
     "target": TARGETS,
@@ -40,7 +41,15 @@ OPTIONAL = ("data",)  # axes that a run may leave out
 NewCache = Callable[[], CacheManager]
 Sources = Sequence[Drafter]
 # Types of constructor parameters that are supplied here, never by the user's YAML.
-_LOADED = (Runtime, Target, InnerLoop, TrueText, NewCache, Sources)  # may need weights first
+_LOADED = (
+    Runtime,
+    Target,
+    InnerLoop,
+    TrueText,
+    NewCache,
+    Sources,
+    CostTable,
+)  # may need weights first
 _SUPPLIED = (torch.device, *_LOADED)
 
 

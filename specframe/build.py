@@ -6,7 +6,7 @@ gets from here: a drafter its target, a second target, a cache factory or an inn
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,14 +19,21 @@ from omegaconf import DictConfig, OmegaConf
 from specframe.axes import AXES, OPTIONAL, Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
-from specframe.compatibility import Classes, check, check_trace, resolve_proposal
-from specframe.compose import compose
+from specframe.compatibility import (
+    Classes,
+    check,
+    check_rows,
+    check_taps,
+    check_trace,
+    resolve_proposal,
+)
+from specframe.compose import compose, replaced
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
-from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.errors import ConfigError
 from specframe.generation import Engine, Settings
 from specframe.inner import bind_drafter, draft_config, inner_config, undrafted_config
-from specframe.keeping import Heads, head_key
+from specframe.keeping import Heads, Targets, head_key
 from specframe.manifest import recorded
 from specframe.parts import Parts
 from specframe.records import InnerLoop, TrueText
@@ -35,13 +42,14 @@ from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
 from specframe.target.base import Target
 from specframe.task.base import Job
+from specframe.task.supply import NOTHING, supplied
 from specframe.top import TopKeys, check_named, device_of
+from specframe.tree.costs import CostTable
 from specframe.types import How
 
-_KEPT_TARGETS = 3  # loaded models that are kept between the points of a sweep
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
-_loaded: dict[str, Target] = {}
-_heads = Heads(_KEPT_TARGETS)
+_heads = Heads()
+_targets = Targets(_heads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +65,7 @@ class Plan:
     settings: Settings
     device: torch.device
     how: How
-    heads: Heads = field(default_factory=lambda: Heads(_KEPT_TARGETS))
+    heads: Heads = field(default_factory=Heads)
 
     def load(self) -> Engine:
         """Load what the plan names. Raises ConfigError or IncompatibleComponents."""
@@ -65,7 +73,7 @@ class Plan:
             torch.set_num_threads(self.top["threads"])
         # What needs no weights comes first, so that its mistakes are told at once.
         light = {axis: self.bound[axis].make() for axis in ("runtime", "accept", "cache")}
-        light["tree"] = self.bound["tree"].make(proposal=self.how)
+        light["tree"] = self.bound["tree"].make(proposal=self.how, costs=NOTHING)
         wanted = self.bound["target"]
         alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
         drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
@@ -78,11 +86,20 @@ class Plan:
         if drafter is None:
             drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
             target.runtime = runtime  # an inner loop may have the same model
-        _check_taps(drafter, target)
-        _check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
+        check_taps(drafter, target)
+        check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
-            return Engine(parts, self.settings)
+            return self._with_costs(Engine(parts, self.settings))
+
+    def _with_costs(self, engine: Engine) -> Engine:
+        """The same, with a tree that asks for costs handed those of this very engine."""
+        tree = self.bound["tree"]
+        if CostTable not in tree.hints.values() or self.bound["task"].cls.measures_costs:
+            return engine
+        costs = supplied(engine, self.config, file=tree.given["costs"])
+        priced = replace(engine.parts, tree=engine.parts.tree.priced(costs))
+        return Engine(priced, self.settings)
 
     def prompts(self) -> Path | None:
         """The prompt file of `data=` (fetched if need be) or `prompts=`."""
@@ -142,18 +159,7 @@ class Plan:
         return found
 
     def _target(self, where: str, bound: Bound, runtime: Runtime) -> Target:
-        values = {**bound.values}
-        how = [type(runtime).__module__, self.bound["runtime"].values]
-        key = json.dumps([bound.cls.__module__, str(self.device), values, how], sort_keys=True)
-        if key not in _loaded:
-            while len(_loaded) >= _KEPT_TARGETS:
-                _loaded.pop(next(iter(_loaded)))
-                _heads.clear()  # they hold their targets
-            with user_errors(where):
-                _loaded[key] = bound.cls(**values, device=self.device, runtime=runtime)
-        target = _loaded[key] = _loaded.pop(key)
-        target.runtime = runtime
-        return target
+        return _targets.get(bound, self.bound["runtime"], self.device, runtime, where=where)
 
 
 def plan(config: DictConfig) -> Plan:
@@ -226,7 +232,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
     def rebuild(more: Sequence[str]) -> Engine:
-        return load(_replaced(overrides, more))
+        return load(replaced(overrides, more))
 
     engine = made.load() if task.loads else None
     job = Job(
@@ -238,36 +244,9 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         rebuild=rebuild,
         trace=made.bound["trace"].make(),
     )
+    if engine is not None and (reason := engine.parts.tree.explanation):
+        sys.stderr.write(f"specframe: {reason}\n")
     with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)
     if code:
         raise SystemExit(code)
-
-
-def _replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
-    """`more` on top of `overrides`: a new word of an axis takes the old word's values with it."""
-    new = {override.partition("=")[0].lstrip("+") for override in more}
-    kept = []
-    for override in overrides:
-        key = override.partition("=")[0].lstrip("+")
-        if key not in new and key.partition(".")[0] not in new:
-            kept.append(override)
-    return [*kept, *more]
-
-
-def _check_taps(drafter: Drafter, target: Target) -> None:
-    missing = [tap for tap in drafter.needs.taps if tap not in target.gives.taps]
-    if missing:
-        raise IncompatibleComponents(
-            f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
-        )
-
-
-def _check_rows(word: str, drafter: Drafter, rows: int) -> None:
-    aux = drafter.needs.aux_rows
-    if aux and rows < aux + 2:
-        raise IncompatibleComponents(
-            f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass and leaves "
-            f"none for a guess; use tree.max_nodes={2 * (aux + 1)}, or smaller numbers of the "
-            "drafter"
-        )

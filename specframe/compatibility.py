@@ -148,3 +148,20 @@ def _needs(classes: Classes, how: How) -> str | None:
             "does not give; use target=hf or target=smollm2"
         )
     return None
+
+
+def check_taps(drafter: Drafter, target: Target) -> None:
+    if missing := [tap for tap in drafter.needs.taps if tap not in target.gives.taps]:
+        raise IncompatibleComponents(
+            f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
+        )
+
+
+def check_rows(word: str, drafter: Drafter, rows: int) -> None:
+    aux = drafter.needs.aux_rows
+    if aux and rows < aux + 2:
+        raise IncompatibleComponents(
+            f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass and leaves "
+            f"none for a guess; use tree.max_nodes={2 * (aux + 1)}, or smaller numbers of the "
+            "drafter"
+        )

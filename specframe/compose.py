@@ -31,3 +31,14 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
         raise
     except (*COMPOSITION_ERRORS, ValueError) as exc:
         raise ConfigError(explain(exc, addable(words))) from exc
+
+
+def replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
+    """`more` on top of `overrides`: a new word of an axis takes the old word's values with it."""
+    new = {override.partition("=")[0].lstrip("+") for override in more}
+    kept = []
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+")
+        if key not in new and key.partition(".")[0] not in new:
+            kept.append(override)
+    return [*kept, *more]

@@ -67,6 +67,7 @@ class Decoding:
         self.context.extend([token])
         self.finish_reason = self._stopping.reason(code)
         parts.drafter.begin(self.context, out)
+        parts.tree.begin(self.context)
         self.clock.mark("host")
         return [token]
 

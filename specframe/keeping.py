@@ -1,4 +1,4 @@
-"""Drafters with weights that stay loaded from one point of a sweep to the next."""
+"""Models that stay loaded from one point of a sweep to the next."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
-from specframe.axes import Bound, Sources
+from specframe.axes import Bound, Sources, user_errors
 from specframe.drafter.base import Drafter
 from specframe.records import InnerLoop, TrueText
+from specframe.runtime.base import Runtime
+from specframe.target.base import Target
 
+_KEPT = 3  # models of each sort
 _OF_ONE_RUN = (InnerLoop, TrueText, Sources)  # what ties a drafter to one configuration
 
 
@@ -18,9 +21,8 @@ class Heads:
     """Drafters by what they were made of, a few at most. Every answer makes them begin afresh;
     one that keeps what it learnt is not handed out again."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self) -> None:
         self._held: dict[str, Drafter] = {}
-        self._room = room
 
     def find(self, key: str) -> Drafter | None:
         """The drafter that was kept under this key, if it learnt nothing."""
@@ -33,13 +35,40 @@ class Heads:
         if not bound.waits_for_weights or tied:
             return
         self._held.pop(key, None)
-        while len(self._held) >= self._room:
+        while len(self._held) >= _KEPT:
             self._held.pop(next(iter(self._held)))
         self._held[key] = made
 
     def clear(self) -> None:
         """Let them go, and the targets they hold."""
         self._held.clear()
+
+
+class Targets:
+    """Targets by their values and what a runtime makes of their weights, a few at most.
+
+    heads: drafters that hold their targets, and go with them.
+    """
+
+    def __init__(self, heads: Heads) -> None:
+        self.held: dict[str, Target] = {}
+        self._heads = heads
+
+    def get(
+        self, bound: Bound, how: Bound, device: torch.device, runtime: Runtime, *, where: str
+    ) -> Target:
+        """The target, loaded if need be, on `runtime`, which is of `how`. Raises ConfigError."""
+        made = [[one.cls.__module__, one.values] for one in (bound, how)]
+        key = json.dumps([str(device), made], sort_keys=True)
+        if key not in self.held:
+            while len(self.held) >= _KEPT:
+                self.held.pop(next(iter(self.held)))
+                self._heads.clear()
+            with user_errors(where):
+                self.held[key] = bound.cls(**bound.values, device=device, runtime=runtime)
+        target = self.held[key] = self.held.pop(key)
+        target.runtime = runtime
+        return target
 
 
 def head_key(bound: Bound, others: Sequence[Bound], device: torch.device) -> str:

@@ -67,6 +67,7 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
         "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
         "seed": engine.settings.seed,
         "extra_syncs": engine.extra_syncs(),
+        "tree_explanation": parts.tree.explanation,
         "target": identity(parts.target, parts.target.name),
         "draft_model": identity(draft, draft.name) if isinstance(draft, Target) else None,
         "hardware": hardware(parts.target.device),

@@ -76,6 +76,8 @@ class Parts:
         return Budget(rows=max(1, rows - needs.aux_rows), depth=limit - length - 1)
 
     def has_room_for_aux(self) -> bool:
-        """Whether the drafter's auxiliary rows fit the cache beside the root."""
-        capacity = self.cache.capacity
-        return capacity is None or capacity - self.cache.length > self.drafter.needs.aux_rows
+        """Whether the drafter's auxiliary rows fit the cache beside the root, and are wanted."""
+        capacity, rows = self.cache.capacity, self.drafter.needs.aux_rows
+        if rows and not self.tree.takes_aux:
+            return False
+        return capacity is None or capacity - self.cache.length > rows

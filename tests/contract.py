@@ -31,7 +31,7 @@ from specframe.registry import Registry
 from specframe.runtime.base import RUNTIMES
 from specframe.tree.base import TREES, TreePolicy
 from specframe.types import Budget, Frontier, How, Needs, Proposal
-from tests.drafts import Table, builder, check_draft, paths
+from tests.drafts import CHEAP, Table, builder, check_draft, paths
 
 PROMPTS = ((1, 2, 3, 1, 2), (4, 0, 4, 0, 5, 5, 4, 0))
 NEW_TOKENS = 24
@@ -43,6 +43,8 @@ def make(axis: str, word: str, **changes: Any) -> Any:
     registry: Registry[Any] = AXES[axis]
     with catalogue.configuration() as loader:
         values = catalogue.schema(loader, axis, word) | changes
+    if axis == "tree" and "costs" in values:
+        values["costs"] = CHEAP
     made = registry.get(word)
     return made(**bind(made, values, where=axis))
 

@@ -7,12 +7,22 @@ from typing import Any
 
 import torch
 
+from specframe.prospect import Prospect
 from specframe.sampling import Sampling
 from specframe.streams import Streams
 from specframe.tree.builder import TreeBuilder
+from specframe.tree.costs import CostTable, DraftCost
 from specframe.types import Budget, Draft, Frontier, How, Proposal
 
 VOCAB = 11
+# Rows are nearly free and guesses good, so that a tree pays.
+CHEAP = CostTable(
+    rows=(1, 32),
+    contexts=(64,),
+    pass_ms=((10.0, 11.0),),
+    drafts={"table": DraftCost(root_ms=0.1, widths=(1,), level_ms=(0.1,))},
+    right={"table": ((0.5, 0.2, 0.1, 0.05),) * 6},
+)
 
 
 def plain_sampling(temperature: float = 0.0, processors: Sequence[Any] = ()) -> Sampling:
@@ -49,6 +59,10 @@ class Table:
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         """Logits [F, VOCAB]."""
         return [Proposal(logits=self.table[frontier.tokens.clamp_min(0)])]
+
+    def prospects(self) -> Sequence[Prospect]:
+        """A network that must be asked."""
+        return [Prospect(source="table", expand=lambda frontier: self.expand(frontier))]
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         """Six branches as long as the budget, some with a common start."""

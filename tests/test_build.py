@@ -130,7 +130,7 @@ def test_weights_stay_loaded_between_points() -> None:
 def test_only_a_few_models_are_kept() -> None:
     for seed in range(6):
         load(["target=toy", "drafter=none", f"target.table_seed={seed}"])
-    assert len(build._loaded) <= 3
+    assert len(build._targets.held) <= 3
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

@@ -28,6 +28,7 @@ ALLOWED: dict[str, str] = {
     "trie": "",
     "automaton": "",
     "growth": "",
+    "prospect": "trie types",
     "phrases": "types",
     "ext": "",
     "console": "",
@@ -42,8 +43,11 @@ ALLOWED: dict[str, str] = {
     "trace.*": "accept.base binding clock errors generation laws records streams trace.* types",
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
-    "tree.base": "binding records registry types tree.builder",
-    "tree.*": "binding errors shipped trie types tree.base tree.builder",
+    "tree.base": "binding prospect records registry types tree.builder tree.costs",
+    "tree.costs": "",
+    "tree.*": "binding errors prospect records shipped trie types tree.base tree.builder "
+    "tree.chances tree.costs tree.learning tree.placing tree.planning tree.ranks tree.reasons "
+    "tree.speed",
     "accept.base": "laws registry streams types",
     "accept.*": "binding errors laws streams types accept.base",
     "cache.base": "errors registry",
@@ -54,12 +58,13 @@ ALLOWED: dict[str, str] = {
     "runtime.*": "binding errors runtime.base runtime.kernel.*",
     "target.base": "registry types cache.base runtime.base",
     "target.*": "binding errors storage types cache.base runtime.base target.*",
-    "drafter.base": "growth records registry trie types",
+    "drafter.base": "growth prospect records registry trie types",
     "drafter.net.*": "errors phrases records trie types cache.base runtime.base target.base "
     "drafter.base drafter.net.*",
     "checkpoint.*": "errors shipped checkpoint.* drafter.net.*",
-    "drafter.*": "automaton binding data.datastore errors growth phrases records sampling streams "
-    "trie types cache.base runtime.base target.base drafter.base checkpoint.* drafter.net.*",
+    "drafter.*": "automaton binding data.datastore errors growth phrases prospect records sampling "
+    "streams trie types cache.base runtime.base target.base drafter.base checkpoint.* "
+    "drafter.net.*",
     "metrics": "clock",
     "intervals": "",
     "meter": "clock metrics records",
@@ -80,8 +85,8 @@ ALLOWED: dict[str, str] = {
     "generation manifest records registry shipped target.base task.batched task.questions train.* "
     "types",
     "task.*": "accept.* binding cache.* clock data.* drafter.* engine errors generation intervals "
-    "laws manifest meter metrics parts records registry runtime.* sampling stopping streams "
-    "target.* task.* trace.* tree.* types",
+    "laws manifest meter metrics parts records registry runtime.* sampling shipped stopping "
+    "storage streams target.* task.* trace.* tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "composite": "binding catalogue errors registry",
@@ -89,12 +94,12 @@ ALLOWED: dict[str, str] = {
     "diagnose": "binding catalogue composite keys plugins registry",
     "compose": "catalogue composite diagnose errors keys",
     "compatibility": "errors types *.base",
-    "axes": "binding errors records registry *.base",
+    "axes": "binding errors records registry tree.costs *.base",
     "top": "binding data.prompts errors sampling stopping",
     "inner": "axes catalogue compose composite errors records",
     "keeping": "axes records *.base",
-    "build": "axes binding compatibility compose data.* errors generation inner keeping manifest parts "
-    "records sampling stopping top types *.base",
+    "build": "axes binding compatibility compose data.* errors generation inner keeping manifest "
+    "parts records sampling stopping task.supply top tree.costs types *.base",
     "point": "",
     "gather": "point",
     "multirun": "errors gather point registry",
@@ -103,8 +108,7 @@ ALLOWED: dict[str, str] = {
     "cli": "build catalogue composite diagnose errors gather keys multirun plugins point sweepers",
 }
 OUTSIDE: dict[str, str] = {
-    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun point "
-    "tracker.*",
+    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun point tracker.*",
     "omegaconf": "build catalogue inner keys diagnose compose plugins cli multirun point "
     "sweepers tracker.*",
     "transformers": "target.* sampling stopping drafter.* task.peers",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specframe.growth import Growth
+from specframe.prospect import Prospect
 from specframe.records import Context, StepRecord
 from specframe.registry import Registry
 from specframe.trie import Trie, TrieTables
@@ -70,6 +71,11 @@ class Drafter(ABC):
     def match_length(self) -> int | None:
         """Tokens at the context's end that it found elsewhere; None where it looks nothing up."""
         return None
+
+    def prospects(self) -> Sequence[Prospect]:
+        """What each of its sources could draft now, by what the host knows; nothing is drafted."""
+        word = type(self).__name__.lower()
+        return [Prospect(source=word, expand=self.expand, aux_rows=self.needs.aux_rows)]
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         """The draft with auxiliary rows, slots or a resume point added (dataclasses.replace).
@@ -141,14 +147,29 @@ class Retrieval(Drafter):
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         return [one.tokens[: budget.depth] for one in self._ranked()]
 
+    def prospects(self) -> Sequence[Prospect]:
+        length = self.match_length
+        one = Prospect(
+            source=type(self).__name__.lower(),
+            expand=self.expand,
+            known=self._trie(),
+            match_length=None if length == sys.maxsize else length,
+            aux_rows=self.needs.aux_rows,
+        )
+        return [one]
+
     def _ranked(self) -> list[Continuation]:
         """Heaviest first, so that a full trie lacks the lightest; ties stay in order."""
         return sorted(self.continuations(), key=lambda one: -one.weight)
 
-    def _look_up(self, device: torch.device) -> None:
+    def _trie(self) -> Trie:
         trie = Trie(max_nodes=self.max_trie_nodes)
         for one in self._ranked():
             trie.add(one.tokens, one.weight)
+        return trie
+
+    def _look_up(self, device: torch.device) -> None:
+        trie = self._trie()
         self._tables = TrieTables.of(trie, device) if trie.num_nodes else None
         self._level = None
 

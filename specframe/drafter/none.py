@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.prospect import Prospect
 from specframe.types import Budget, Frontier, Proposal
 
 
@@ -20,6 +21,9 @@ class NoDraft(Drafter):
     has_native: ClassVar[bool] = True
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        return []
+
+    def prospects(self) -> Sequence[Prospect]:
         return []
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:

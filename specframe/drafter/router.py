@@ -14,6 +14,7 @@ from torch import Tensor
 from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.errors import IncompatibleComponents
+from specframe.prospect import Prospect
 from specframe.records import Context, StepRecord
 from specframe.types import AuxRows, Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
@@ -28,7 +29,8 @@ class Router(Drafter):
     the first that offers anything, tree=static deals its ranks to them in turn, tree=dynamic ranks
     all their children. Each draw keeps its own source's law, so it is lossless under every lossless
     rule; accept=rejection needs one source that gives a law. The choice is made from emitted tokens
-    alone, before any draw. What was not picked hears of every step and catches up when it drafts.
+    alone, before any draw; tree=auto picks by expected speed instead, whatever the mode. What was
+    not picked hears of every step and catches up when it drafts.
     Needs: what its sources need. Draft forwards per step: those of the sources that propose.
     Papers: SAM-Decoding, arXiv 2411.10666 (retrieval above a match length, else EAGLE-2 or token
     recycling); SuffixDecoding, arXiv 2411.04975 (its hybrid with a draft model).
@@ -83,6 +85,9 @@ class Router(Drafter):
             return next((found for one in able if (found := one.native(budget))), [])
         turns = zip_longest(*(one.native(budget) for one in able))
         return [branch for turn in turns for branch in turn if branch is not None]
+
+    def prospects(self) -> Sequence[Prospect]:
+        return [prospect for one in self.parts for prospect in one.prospects()]
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         for place, one in enumerate(self.parts):

@@ -38,13 +38,15 @@ class Task(ABC):
     drafts: whether that takes a drafter; else none is loaded. loads: whether it takes an engine at
     all; one that reads files alone is handed none. traces: whether the steps of its answers can be
     kept (`trace=`). plain: whether it works on the model's own layers (to train them, or by
-    transformers' code); then runtime=eager leaves them.
+    transformers' code); then runtime=eager leaves them. measures_costs: it does that itself, so a
+    tree that wants to know them gets none before.
     """
 
     drafts: ClassVar[bool] = True
     loads: ClassVar[bool] = True
     traces: ClassVar[bool] = False
     plain: ClassVar[bool] = False
+    measures_costs: ClassVar[bool] = False
 
     def check(self, config: dict[str, Any]) -> None:
         """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -12,14 +12,15 @@ from torch import Tensor
 
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
-from specframe.generation import Engine
+from specframe.generation import Engine, Prompt
 from specframe.laws import Laws
 from specframe.streams import Streams
 from specframe.tree.base import Source, TreePolicy, widest
 from specframe.tree.builder import TreeBuilder
 from specframe.tree.planning import RankPath, RankTable
-from specframe.types import Budget, Draft, How, Verdict
+from specframe.types import Budget, Draft, Frontier, How, Proposal, Verdict
 
+Expand = Callable[[Frontier], Sequence[Proposal]]
 MISS = -1  # the true token was not among the guesses
 
 
@@ -89,21 +90,26 @@ class TruePath(TreePolicy):
     leaves the bare root to be verified. Decides by the text alone, before any draw.
     """
 
-    def __init__(self, counts: RankCounts, *, how: How) -> None:
+    def __init__(self, counts: RankCounts, *, how: How, source: str | None = None) -> None:
         super().__init__(depth=counts.depth, max_nodes=counts.depth + 1, proposal=how)
         self.counts = counts
+        self.source = source
         self.text: list[int] = []
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         truth = self.text[: self.depth]
-        self.counts.add(list(self._ranks(builder, source, truth)), len(truth))
+        expand: Expand = source.expand
+        if self.source is not None:
+            own = (one.expand for one in source.prospects() if one.source == self.source)
+            expand = next(own, expand)
+        self.counts.add(list(self._ranks(builder, expand, truth)), len(truth))
         builder.prune(builder.root.nodes[:0])
         del self.text[:1]
 
-    def _ranks(self, builder: TreeBuilder, source: Source, truth: Sequence[int]) -> Iterator[int]:
+    def _ranks(self, builder: TreeBuilder, expand: Expand, truth: Sequence[int]) -> Iterator[int]:
         frontier = builder.root
         for token in truth:
-            proposal = widest(source.expand(frontier))
+            proposal = widest(expand(frontier))
             if proposal is None:
                 yield MISS
                 return
@@ -137,16 +143,18 @@ class Dictated(AcceptRule):
 class Calibrator:
     """Answers prompts with an engine, then goes through each answer again token by token.
 
-    The text is the target's own: the engine's drafter and tree with accept=match.
+    The text is the target's own: the engine's drafter and tree with accept=match. source: that one
+    of the drafter's alone (`Prospect.source`).
     """
 
-    def __init__(self, engine: Engine, counts: RankCounts) -> None:
+    def __init__(self, engine: Engine, counts: RankCounts, *, source: str | None = None) -> None:
         parts = engine.parts
         self._writer = Engine(replace(parts, accept=Match()), engine.settings)
-        self._policy, self._rule = TruePath(counts, how=parts.how), Dictated()
+        self._policy = TruePath(counts, how=parts.how, source=source)
+        self._rule = Dictated()
         self._reader = Engine(replace(parts, tree=self._policy, accept=self._rule), engine.settings)
 
-    def count(self, prompt: str, *, sequence: int) -> int:
+    def count(self, prompt: Prompt, *, sequence: int) -> int:
         """Count over the answer to one prompt; returns its number of tokens."""
         made = self._writer.generate(prompt, sequence=sequence)
         text = [*made.prompt_tokens, *made.tokens]

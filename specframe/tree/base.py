@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
 from specframe.binding import Range
-from specframe.records import StepRecord
+from specframe.prospect import Prospect
+from specframe.records import Context, StepRecord
 from specframe.registry import Registry
 from specframe.tree.builder import TreeBuilder
+from specframe.tree.costs import CostTable
 from specframe.types import Budget, Frontier, Proposal
 
 ProposalKind = Literal["auto", "place", "iid", "wor", "coupled"]
@@ -26,6 +28,9 @@ class Source(Protocol):
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         """Whole branches, best first."""
 
+    def prospects(self) -> Sequence[Prospect]:
+        """What each of its sources could draft, known before anything is drafted."""
+
 
 class TreePolicy(ABC):
     """Grows a draft within a budget.
@@ -34,12 +39,16 @@ class TreePolicy(ABC):
     nodes are made from logits (`auto` is resolved before the policy is built).
     decides_before_draw: whether a node's existence never depends on a drawn value.
     needs_native: it takes the drafter's own branches. chain_only: no node has two children.
+    takes_aux: whether the draft just grown goes with the drafter's auxiliary rows. explanation: why
+    it drafts as it does, for people.
     """
 
     decides_before_draw: ClassVar[bool] = True
     needs_native: ClassVar[bool] = False
     chain_only: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
+    takes_aux: bool = True
+    explanation: str | None = None
 
     def __init__(self, *, depth: int, max_nodes: int, proposal: ProposalKind) -> None:
         self.depth = depth
@@ -50,6 +59,13 @@ class TreePolicy(ABC):
     def max_expanded(self) -> int:
         """Most nodes that one draft hands to `expand`, over all its frontiers."""
         return self.max_nodes
+
+    def begin(self, context: Context) -> None:
+        """A sequence starts: forget what was learnt of the one before."""
+
+    def priced(self, costs: CostTable) -> TreePolicy:
+        """This policy, knowing what steps cost; most do not ask."""
+        return self
 
     @abstractmethod
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
 from specframe.tree.builder import TreeBuilder
+from specframe.tree.placing import place_trie
 from specframe.trie import Trie
 from specframe.types import Budget
 
@@ -31,19 +30,4 @@ class Native(TreePolicy):
         trie = Trie(max_nodes=room.rows - 1)
         for branch in source.native(room):
             trie.add(branch[: room.depth])
-        frontier, order, kept = builder.root, [trie.root], []
-        for level in trie.levels():
-            parents = torch.tensor(
-                [next(i for i, node in enumerate(order) if node is held) for held, _ in level],
-                device=frontier.nodes.device,
-            )
-            width = max(len(children) for _, children in level)
-            rows = [[c.token for c in kids] + [-1] * (width - len(kids)) for _, kids in level]
-            first = builder.num_nodes
-            tokens = torch.tensor(rows, dtype=torch.long, device=parents.device)
-            placed = builder.place(frontier.select(parents), tokens)
-            real = [i for i, token in enumerate(t for row in rows for t in row) if token >= 0]
-            frontier = placed.select(torch.tensor(real, device=parents.device))
-            order = [child for _, children in level for child in children]
-            kept += [first + i for i in real]
-        builder.prune(torch.tensor(kept, dtype=torch.long, device=frontier.nodes.device))
+        place_trie(builder, trie)

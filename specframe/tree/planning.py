@@ -66,33 +66,43 @@ def best_first(table: RankTable, *, max_paths: int, closed: bool) -> list[RankPa
     return chosen
 
 
-def sequoia(table: RankTable, *, max_paths: int) -> list[RankPath]:
-    """The paths of most expected length by Sequoia's recursion (arXiv 2402.12374, section 3.1).
+class Sequoia:
+    """Sequoia's recursion (arXiv 2402.12374, section 3.1), solved for up to `max_paths` nodes.
 
     T(n, b), the most that n nodes below a right node give if only its children of rank >= b may be
     used, is max over y of table[b] * (1 + T'(y - 1, 0)) + T(n - y, b + 1), T' one level down. In
     the paper the table is the same at every depth; it may differ here. Elder siblings come first.
     O(D * K * max_paths^2).
     """
-    below = torch.zeros(max_paths + 1, dtype=torch.float64)  # [n] what n nodes give
-    picks: list[list[Tensor]] = []  # by level, by rank: [n] nodes given to that child
-    for row in reversed(table):
-        below, given = _level(row, below)
-        picks.insert(0, given)
-    paths: list[RankPath] = []
-    pending: list[tuple[RankPath, int]] = [((), max_paths)]
-    while pending:
-        parent, count = pending.pop()
-        if len(parent) == len(table):
-            continue
-        for rank, sizes in enumerate(picks[len(parent)]):
-            size = int(sizes[count])
-            if not size:
-                break
-            paths.append((*parent, rank))
-            pending.append((paths[-1], size - 1))
-            count -= size
-    return sorted(paths, key=lambda path: (len(path), path))
+
+    def __init__(self, table: RankTable, *, max_paths: int) -> None:
+        below = torch.zeros(max_paths + 1, dtype=torch.float64)  # [n] what n nodes give
+        self._picks: list[list[list[int]]] = []  # by level, rank and n: nodes given to that child
+        for row in reversed(table):
+            below, given = _level(row, below)
+            self._picks.insert(0, [sizes.tolist() for sizes in given])
+
+    def paths(self, count: int) -> list[RankPath]:
+        """The `count` paths of most expected length (fewer where the rest is worth nothing)."""
+        found: list[RankPath] = []
+        pending: list[tuple[RankPath, int]] = [((), count)]
+        while pending:
+            parent, left = pending.pop()
+            if len(parent) == len(self._picks):
+                continue
+            for rank, sizes in enumerate(self._picks[len(parent)]):
+                size = sizes[left]
+                if not size:
+                    break
+                found.append((*parent, rank))
+                pending.append((found[-1], size - 1))
+                left -= size
+        return sorted(found, key=lambda path: (len(path), path))
+
+
+def sequoia(table: RankTable, *, max_paths: int) -> list[RankPath]:
+    """The paths of most expected length by Sequoia's recursion."""
+    return Sequoia(table, max_paths=max_paths).paths(max_paths)
 
 
 def _level(row: Sequence[float], below: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -6,9 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from specframe.shipped import local_path
 from specframe.tree.base import (
     TREES,
@@ -17,12 +14,10 @@ from specframe.tree.base import (
     ProposalKind,
     Source,
     TreePolicy,
-    dealt,
 )
 from specframe.tree.builder import TreeBuilder
-from specframe.types import Budget, Frontier
-
-RankPath = tuple[int, ...]
+from specframe.tree.ranks import RankPath, grow_ranks
+from specframe.types import Budget
 
 
 @TREES.register("static")
@@ -53,30 +48,7 @@ class Static(TreePolicy):
         deepest = min(self.depth, budget.depth)
         room = min(self.max_nodes, budget.rows) - 1
         paths = [path for path in self._by_worth if len(path) <= deepest][: max(room, 0)]
-        places: dict[RankPath, int] = {(): 0}
-        frontier, kept = builder.root, []
-        for depth in range(1, deepest + 1):
-            level = [path for path in paths if len(path) == depth and path[:-1] in places]
-            inner = sorted({path[:-1] for path in level})
-            if not inner:
-                break
-            frontier = frontier.select(_index([places[path] for path in inner], frontier))
-            here, first, grid, children = set(level), builder.num_nodes, [], []
-            for proposal, ranks in dealt(source.expand(frontier), 1 + max(p[-1] for p in level)):
-                own = [(*path, rank) for path in inner for rank in ranks]
-                wanted = _index([path in here for path in own], frontier).view(len(inner), -1)
-                children.append(builder.extend(frontier, proposal, len(ranks), wanted=wanted))
-                grid += own
-            if not children:
-                break
-            frontier = Frontier.joined(children)
-            places = {path: place for place, path in enumerate(grid) if path in here}
-            kept += [first + place for place in places.values()]
-        builder.prune(_index(kept, frontier).long())
-
-
-def _index(places: Sequence[int] | Sequence[bool], frontier: Frontier) -> Tensor:
-    return torch.tensor(places, device=frontier.nodes.device)
+        grow_ranks(builder, source.expand, paths)
 
 
 def read_paths(paths: list[list[int]] | str) -> list[RankPath]:
