@@ -87,8 +87,8 @@ ALLOWED: dict[str, str] = {
     "top": "binding data.prompts errors sampling stopping",
     "inner": "axes catalogue compose composite errors records",
     "keeping": "axes records *.base",
-    "build": "axes binding compatibility compose data.* errors generation inner keeping manifest parts "
-    "records sampling stopping top types *.base",
+    "build": "axes binding compatibility compose data.* errors generation inner keeping manifest "
+    "parts records sampling stopping top types *.base",
     "point": "",
     "gather": "point",
     "multirun": "errors gather point registry",
@@ -97,8 +97,7 @@ ALLOWED: dict[str, str] = {
     "cli": "build catalogue composite diagnose errors gather keys multirun plugins point sweepers",
 }
 OUTSIDE: dict[str, str] = {
-    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun point "
-    "tracker.*",
+    "hydra": "build catalogue composite keys diagnose compose plugins cli multirun point tracker.*",
     "omegaconf": "build catalogue inner keys diagnose compose plugins cli multirun point "
     "sweepers tracker.*",
     "transformers": "target.* sampling stopping drafter.* task.peers",

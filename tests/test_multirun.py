@@ -137,7 +137,7 @@ def test_one_that_optimises_is_told_of_failures(
     assert run_point(raises(error), here, BASIC) is None
     if status == OK:
         return
-    with pytest.raises((ConfigError, RuntimeError), match="no|exit code 1"):
+    with pytest.raises((ConfigError, RuntimeError), match=r"no|exit code 1"):
         run_point(raises(error), here, OPTUNA)
     (point,) = points_of(tmp_path, "this")
     assert point.status == status
@@ -153,7 +153,9 @@ def test_an_interrupt_leaves_no_record(tmp_path: Path) -> None:
 def test_an_objective_that_is_no_number_is_refused(tmp_path: Path, value: Any) -> None:
     numbers = {"acceptance_length": 2.0, "speedup": value}
     work = leaves(tmp_path, 0, numbers, "metrics.json")
-    with pytest.raises(ConfigError, match=r"objective=speedup: .*it has .*acceptance_length.*bench"):
+    with pytest.raises(
+        ConfigError, match=r"objective=speedup: .*it has .*acceptance_length.*bench"
+    ):
         run_point(work, place(tmp_path), OPTUNA)
     other = Manner(keep=False, objective="acceptance_length")
     assert run_point(raises(AssertionError()), place(tmp_path), other) == 2.0
@@ -259,5 +261,7 @@ def test_a_moved_folder_and_other_commands(tmp_path: Path) -> None:
     run_point(lambda: None, replace(place(tmp_path / "a", 5), command="other"), BASIC)
     (tmp_path / "a").rename(tmp_path / "b")
     points = points_of(tmp_path / "b", "this")
-    assert [Path(point.directory) for point in points] == [tmp_path / "b" / f"p{i}" for i in range(3)]
+    assert [Path(point.directory) for point in points] == [
+        tmp_path / "b" / f"p{i}" for i in range(3)
+    ]
     assert gather.numbers_of(points[0])["acceptance_length"] == 2

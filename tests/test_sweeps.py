@@ -179,7 +179,9 @@ def test_weights_stay_loaded_between_points(
     for number, words in enumerate(points):
         folder = tmp_path / str(number)
         build.run(
-            compose(["target=toy", "prompt=abcab", "max_new_tokens=8", "task.stream=false", *words]),
+            compose(
+                ["target=toy", "prompt=abcab", "max_new_tokens=8", "task.stream=false", *words]
+            ),
             output_dir=folder,
         )
         texts.append((folder / "generations.jsonl").read_text())

@@ -215,7 +215,9 @@ class Terminal:
         """Read on until this is shown, after what was waited for before."""
         deadline = time.monotonic() + seconds
         while (found := re.compile(pattern).search(self.shown, self._seen)) is None:
-            ready, _, _ = select.select([self.descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self.descriptor], [], [], max(0.0, deadline - time.monotonic())
+            )
             assert ready, self.shown
             try:
                 self.shown += os.read(self.descriptor, 65536).decode(errors="replace")
