@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -27,12 +30,13 @@ from specframe.diagnose import COMPOSITION_ERRORS, explain, first_problem, repea
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.keys import check
 from specframe.plugins import bootstrap
-from specframe.point import OBJECTIVE, OK, Place, points_of
+from specframe.point import OBJECTIVE, OK, TRACKER_ERRORS, Place, points_of
 from specframe.sweepers import check_installed, check_sweeper, go_on
 
 USER_ERROR, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 USER_ERRORS = (ConfigError, IncompatibleComponents, MissingResource, FileNotFoundError)
 FULL_ERROR = "HYDRA_FULL_ERROR"
+_CALLBACK_RAISED = r"Callback \w+\.\w+ raised "
 # Hydra's flags that take a value; all others stand alone.
 VALUE_FLAGS = (
     *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn"),
@@ -53,7 +57,7 @@ class Job:
         settings = HydraConfig.get()
         directory = Path(settings.runtime.output_dir)
         if settings.mode != RunMode.MULTIRUN:
-            self._single(cfg, directory)
+            multirun.exit_with(self._single(cfg, directory))
             return None
         place = Place.of(cfg, command=self.command)
         manner = multirun.Manner.of(settings.sweeper, objective=str(cfg.get(OBJECTIVE)))
@@ -68,21 +72,24 @@ class Job:
 
         return multirun.run_point(work, place, manner)
 
-    def _single(self, cfg: DictConfig, directory: Path) -> None:
+    def _single(self, cfg: DictConfig, directory: Path) -> int:
+        """The exit code: were it raised, Hydra would not tell its callbacks that the run ended."""
         try:
             self._run(cfg, directory)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"what was finished is in {directory}") from None
         except BrokenPipeError:
-            raise SystemExit(BROKEN_PIPE) from None
+            return BROKEN_PIPE
+        except SystemExit as exc:
+            return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
         except Exception as exc:
             if self.full_error:
                 raise
-            # An exit goes through Hydra in silence; an exception would be announced by it first.
             if isinstance(exc, (*USER_ERRORS, *COMPOSITION_ERRORS)):
-                raise SystemExit(_say(_one_line(exc))) from None
+                return _say(_one_line(exc))
             traceback.print_exc()
-            raise SystemExit(FAILURE) from None
+            return FAILURE
+        return 0
 
     def _run(self, cfg: DictConfig, directory: Path) -> None:
         settings = HydraConfig.get()
@@ -102,11 +109,11 @@ def main() -> None:
     """
     full_error = os.environ.get(FULL_ERROR) == "1"
     given = list(sys.argv)
-    with multirun.sweeping() as sweep, _quiet(), _flags_first():
+    with multirun.sweeping() as sweep, _heard(), _quiet(), _flags_first():
         job = Job(command=sweep.command, full_error=full_error)
         try:
             code = _compose_and_run(job)
-            code = _end(sweep, code)
+            code = _end(sweep, code or sweep.code)
             sys.stdout.flush()
         except KeyboardInterrupt as exc:
             _end(sweep, INTERRUPTED)
@@ -148,6 +155,8 @@ def _compose_and_run(job: Job) -> int:
     except (*COMPOSITION_ERRORS, ValueError) as exc:  # Hydra's own
         if job.full_error:
             raise
+        if isinstance(exc.__cause__, USER_ERRORS):  # a callback's, such as a missing package
+            return _say(_one_line(exc.__cause__))
         sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv)
         return _say(explain(exc, words, multirun=sweep, config_dirs=_config_dirs()))
     return 0
@@ -163,6 +172,11 @@ def _end(sweep: multirun.Sweep, code: int) -> int:
     if sweep.objective is not None and (told := gather.best(points, sweep.objective)):
         print(told)
     print(f"table in {os.path.relpath(sweep.directory)}: sweep.csv, sweep.parquet")
+    for point in points:
+        errors = Path(point.directory) / TRACKER_ERRORS
+        if errors.is_file():
+            code = code or FAILURE
+            sys.stderr.write(f"specframe: a tracker failed: {os.path.relpath(errors)}\n")
     return code or int(any(point.status != OK for point in points))
 
 
@@ -203,6 +217,24 @@ def _flags_first() -> Iterator[None]:
         yield
     finally:
         sys.argv = held
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """What a callback raises is an error of the command; Hydra makes a mere warning of it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message=_CALLBACK_RAISED)
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, *rest: Any, **more: Any) -> None:
+            if re.match(_CALLBACK_RAISED, str(message)):
+                multirun.exit_with(FAILURE)
+                _say(" ".join(str(message).split()), kind="")
+            else:
+                shown(message, *rest, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

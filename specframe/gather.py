@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specframe.point import FAILED, OK, SKIPPED, Point, flat
+from specframe.point import FAILED, OK, RESULTS, SKIPPED, Point, flat
 
 KEY_METRICS = ("acceptance_length", "tokens_per_s", "speedup")  # shown, where there
 _METHOD = "method."  # of a benchmark; its numbers go by their bare names, as task=generate's
@@ -21,10 +21,15 @@ Row = dict[str, Any]
 def numbers_of(point: Point) -> Row:
     """Every number of a finished point by dotted name; of a benchmark those overall, and the key
     metrics of each category."""
+    return numbers_in(Path(point.directory))
+
+
+def numbers_in(directory: Path) -> Row:
+    """Those of a run's folder; {} where its task leaves none."""
     found: Row = {}
-    for name in point.results:
-        with suppress(OSError, ValueError):  # somebody took it away
-            held = json.loads((Path(point.directory) / name).read_text(encoding="utf-8"))
+    for name in RESULTS:
+        with suppress(OSError, ValueError):  # none, or somebody took it away
+            held = json.loads((directory / name).read_text(encoding="utf-8"))
             found |= _benchmark(held) if "categories" in held else _spread(held)
     return found
 

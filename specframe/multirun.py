@@ -30,14 +30,23 @@ _DRAFTER = ("experiment", "drafter")
 @dataclass
 class Sweep:
     """The multirun of this process. directory: its folder, once Hydra has named it. objective:
-    what its sweeper maximises, if it does."""
+    what its sweeper maximises, if it does. code: exit code of a single run, or of what went wrong
+    beside the points."""
 
     directory: Path | None = None
     objective: str | None = None
+    code: int = 0
     command: str = field(default_factory=lambda: uuid4().hex)
 
 
 _running: ContextVar[Sweep | None] = ContextVar("sweep", default=None)
+
+
+def exit_with(code: int) -> None:
+    """Let the command end with this code, once Hydra's callbacks have been called."""
+    sweep = _running.get()
+    if sweep is not None:
+        sweep.code = sweep.code or code
 
 
 class Announce(Callback):
@@ -57,11 +66,11 @@ def sweeping() -> Iterator[Sweep]:
     sweep = Sweep()
     token, held = _running.set(sweep), BasicSweeper.split_arguments
     # Hydra takes sweepers from packages of its own name only, so its own one is told the order.
-    BasicSweeper.split_arguments = staticmethod(_grouped(held))
+    BasicSweeper.split_arguments = staticmethod(_grouped(held))  # type: ignore[method-assign]
     try:
         yield sweep
     finally:
-        BasicSweeper.split_arguments = staticmethod(held)
+        BasicSweeper.split_arguments = staticmethod(held)  # type: ignore[method-assign]
         _running.reset(token)
 
 

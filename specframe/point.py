@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
 RECORD = "status.json"
 RESULTS = ("metrics.json", "summary.json")  # what tasks leave beside it, with their numbers
+TRACKER_ERRORS = "tracker_error.txt"  # in a run's folder, where a tracker failed
 OBJECTIVE = "objective"  # the key of what an optimising sweeper maximises
 _NOT_OF_A_POINT = ("hydra", OBJECTIVE)
 _PER_RUN = re.compile(r"\$\{(now|hydra):")  # interpolations that differ from run to run
@@ -114,7 +115,7 @@ def points_of(sweep: Path, command: str) -> list[Point]:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """The configuration without Hydra's part; interpolations that name a run stay as they are."""
-    kept = OmegaConf.masked_copy(config, [key for key in config if key not in _NOT_OF_A_POINT])
+    kept = OmegaConf.masked_copy(config, [str(key) for key in config if key not in _NOT_OF_A_POINT])
     raw: Any = OmegaConf.to_container(kept, resolve=False)
     if not _PER_RUN.search(json.dumps(raw, default=str)):
         try:

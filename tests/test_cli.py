@@ -35,6 +35,8 @@ OPTIONS = {
     "runtime/eager": "name: eager",
     "runtime/packed": "name: packed",
     "task/generate": "name: generate",
+    "tracker/broken": "# @package hydra.callbacks\nb: {_target_: tests.tracker.broken.Broken}",
+    "tracker/missing": "# @package hydra.callbacks\nb: {_target_: tests.tracker.broken.Missing}",
     "experiment/deep": (
         "# @package _global_\ndefaults:\n  - override /tree: dynamic\ntree:\n  depth: 7"
     ),
@@ -338,6 +340,26 @@ def test_an_extra_that_is_missing_is_named(
     monkeypatch.setattr(sweepers, "is_there", lambda module: False)
     line = command("-m", word, "seed=1,2").line
     assert line == f"{word} needs an extra: pip install 'specframe[{extra}]'"
+
+
+def test_a_tracker_that_fails_fails_the_command_alone(command: Command) -> None:
+    result = command("tracker=broken")
+    assert (result.code, len(result.configs)) == (1, 1)
+    assert result.err == "specframe: Callback Broken.on_job_end raised OSError: no server for ok\n"
+    result = command("-m", "seed=1,94,2", "tracker=broken", "hydra.sweep.dir=mine")
+    assert (result.code, [config["seed"] for config in result.configs]) == (1, [1, 2])
+    assert result.err.count("raised OSError: no server for ok") == 2
+    assert result.err.count("raised OSError: no server for failed") == 1
+    assert result.err.count("a tracker failed: mine/") == 3
+    again = command("-m", "seed=1,2", "tracker=broken", "hydra.sweep.dir=mine")
+    assert again.code == 1, "they were not told yet"
+    assert command("-m", "seed=1,2", "hydra.sweep.dir=mine", "raw=true").code == 0
+
+
+def test_a_tracker_whose_package_is_missing_is_told_before_any_work(command: Command) -> None:
+    told = "tracker=missing needs a package: pip install nowhere.to.be_found"
+    assert command("tracker=missing").line == told
+    assert command("-m", "seed=1,2", "tracker=missing").line == told
 
 
 def test_another_config_folder_extends_the_options(command: Command) -> None:

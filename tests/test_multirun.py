@@ -137,7 +137,7 @@ def test_one_that_optimises_is_told_of_failures(
     assert run_point(raises(error), here, BASIC) is None
     if status == OK:
         return
-    with pytest.raises((ConfigError, RuntimeError), match="no|exit code 1"):
+    with pytest.raises((ConfigError, RuntimeError), match=r"no|exit code 1"):
         run_point(raises(error), here, OPTUNA)
     (point,) = points_of(tmp_path, "this")
     assert point.status == status

@@ -72,7 +72,7 @@ def test_folders_are_spelt_like_the_groups(folder: str) -> None:
     held = {path.name for path in (ROOT / folder).iterdir() if path.is_dir()}
     held -= {"__pycache__"}
     others = {"conf": {*GROUPS}, "specframe": {"ext", "heads"}, "tests": {"golden"}}[folder]
-    known = {*AXES, *others, "checkpoint", "data", "train", "report"}
+    known = {*AXES, *others, "checkpoint", "data", "train", "report", "tracker"}
     assert held <= known, held - known
     assert set(AXES) <= held
 

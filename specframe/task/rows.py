@@ -21,7 +21,8 @@ from specframe.task.sides import BASELINE, METHOD, Turn
 ROWS = "rows.jsonl"
 # Keys that say nothing of a row; the prompts themselves are compared, not where they came from.
 _NOT_OF_A_ROW = (
-    *("prompt", "prompts", "data", "train", "trace", "expects", "resamples", "confidence"),
+    *("prompt", "prompts", "data", "train", "trace", "expects", "objective"),
+    *("resamples", "confidence"),
 )
 _TEXT = "text."  # what the exact text depends on stands under this
 

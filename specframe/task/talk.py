@@ -61,7 +61,7 @@ class Talk:
         if self.engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
             return f"{self.system}\n\n{prompt}"
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        return [{"role": "system", "content": self.system}, *said]  # type: ignore[list-item]
+        return [{"role": "system", "content": self.system}, *said]
 
 
 @dataclass

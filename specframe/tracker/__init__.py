@@ -1,0 +1,1 @@
+"""Hydra callbacks that tell a tracker of every run. No tracker is a dependency."""

@@ -1,0 +1,44 @@
+"""MLflow: a run with parameters, metrics and a tag for the sweep."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from specframe.point import OK
+from specframe.tracker.base import Run, Tracker
+
+_PARAMS, _METRICS = 100, 1000  # most that one call may hand over
+_LONGEST = 6000  # characters of a parameter
+
+
+class MLflow(Tracker):
+    """Logs to `uri` (null: MLFLOW_TRACKING_URI, else MLflow's own default) under `experiment`."""
+
+    word: ClassVar[str] = "mlflow"
+    package: ClassVar[str] = "mlflow"
+
+    def __init__(self, *, uri: str | None, experiment: str) -> None:
+        super().__init__()
+        self.uri = uri
+        self.experiment = experiment
+
+    def log(self, run: Run) -> None:
+        from mlflow.entities import Metric, Param
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=self.uri)
+        known = client.get_experiment_by_name(self.experiment)
+        experiment = client.create_experiment(self.experiment) if known is None else None
+        tags = {"status": run.status, "folder": str(run.directory), "sweep": run.sweep or ""}
+        made = client.create_run(
+            experiment or known.experiment_id, run_name=run.name, tags=tags
+        ).info.run_id
+        now = time.time_ns() // 1_000_000
+        params = [Param(key, str(value)[:_LONGEST]) for key, value in run.config.items()]
+        metrics = [Metric(key, value, now, 0) for key, value in run.numbers.items()]
+        for start in range(0, len(params), _PARAMS):
+            client.log_batch(made, params=params[start : start + _PARAMS])
+        for start in range(0, len(metrics), _METRICS):
+            client.log_batch(made, metrics=metrics[start : start + _METRICS])
+        client.set_terminated(made, "FINISHED" if run.status == OK else "FAILED")

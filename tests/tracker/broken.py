@@ -1,0 +1,24 @@
+"""A tracker that fails."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from specframe.tracker.base import Run, Tracker
+
+
+class Broken(Tracker):
+    """Its server is down."""
+
+    word: ClassVar[str] = "broken"
+    package: ClassVar[str] = "json"
+
+    def log(self, run: Run) -> None:
+        raise OSError(f"no server for {run.status}")
+
+
+class Missing(Broken):
+    """Its package is nowhere."""
+
+    word: ClassVar[str] = "missing"
+    package: ClassVar[str] = "nowhere.to.be_found"

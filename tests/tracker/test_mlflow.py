@@ -1,0 +1,86 @@
+"""tracker=mlflow against a stand-in: MLflow is no dependency, not even of the tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specframe.errors import MissingResource
+from specframe.tracker import base
+from specframe.tracker.base import Run
+from specframe.tracker.mlflow import MLflow
+
+
+class Client:
+    """Keeps what it is given; knows no experiment at first."""
+
+    runs: list[dict[str, Any]] = []
+    experiments: dict[str, str] = {}
+
+    def __init__(self, tracking_uri: str | None) -> None:
+        self.uri = tracking_uri
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        known = self.experiments.get(name)
+        return known and SimpleNamespace(experiment_id=known)
+
+    def create_experiment(self, name: str) -> str:
+        return self.experiments.setdefault(name, str(len(self.experiments) + 7))
+
+    def create_run(self, experiment_id: str, *, run_name: str, tags: dict[str, str]) -> Any:
+        run = {"experiment": experiment_id, "name": run_name, "tags": tags, "uri": self.uri}
+        self.runs.append(run | {"params": [], "metrics": []})
+        return SimpleNamespace(info=SimpleNamespace(run_id=len(self.runs) - 1))
+
+    def log_batch(self, run_id: int, *, params: Any = (), metrics: Any = ()) -> None:
+        assert len(params) <= 100
+        self.runs[run_id]["params"] += params
+        self.runs[run_id]["metrics"] += metrics
+
+    def set_terminated(self, run_id: int, status: str) -> None:
+        self.runs[run_id]["ended"] = status
+
+
+def module(monkeypatch: pytest.MonkeyPatch, name: str, **held: Any) -> None:
+    made = ModuleType(name)
+    made.__dict__.update(held)
+    monkeypatch.setitem(sys.modules, name, made)
+
+
+def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(base, "is_there", lambda package: True)
+    module(monkeypatch, "mlflow")
+    module(monkeypatch, "mlflow.tracking", MlflowClient=Client)
+    param, metric = (lambda *given: given), (lambda *given: given)
+    module(monkeypatch, "mlflow.entities", Param=param, Metric=metric)
+    tracker = MLflow(uri="sqlite:///x.db", experiment="mine")
+    config: dict[str, Any] = {f"key{i}": i for i in range(150)} | {"long": "x" * 9000}
+    for status in ("ok", "failed"):
+        tracker.log(
+            Run(
+                name="abc",
+                sweep="swept",
+                directory=tmp_path,
+                status=status,
+                config=config,
+                numbers={"acceptance_length": 2.5},
+            )
+        )
+    first, second = Client.runs
+    assert first["experiment"] == second["experiment"]
+    assert (first["ended"], second["ended"]) == ("FINISHED", "FAILED")
+    assert first["uri"] == "sqlite:///x.db"
+    assert first["tags"]["sweep"] == "swept"
+    assert len(first["params"]) == 151
+    assert max(len(value) for _, value in first["params"]) == 6000
+    assert first["metrics"][0][:2] == ("acceptance_length", 2.5)
+
+
+def test_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "is_there", lambda package: False)
+    with pytest.raises(MissingResource, match="tracker=mlflow needs a package: pip install mlflow"):
+        MLflow(uri=None, experiment="mine")
