@@ -49,6 +49,9 @@ def speed_by_acceptance(groups: Sequence[Group]) -> str:
         _guides(panel, [length / speed for _, length, speed in shown], over=over)
         for one, length, speed in shown:
             _dot(panel, one, (length, speed), tints[one.number], over=over)
+        if len(groups) > len(SERIES):
+            names = {tints[one.number]: str(one.facts.get("drafter.name")) for one in groups}
+            _legend(panel, names)
         return made.svg("Speed against acceptance length, a dot a configuration")
 
 
@@ -70,7 +73,11 @@ def token_cost(groups: Sequence[Group]) -> str:
         panel.set_xlabel("time of one token, in steps of plain decoding" if over else "ms a token")
         if over:
             panel.axvline(1, color=INK, linewidth=1)
-        _legend(panel, shown)
+        split = any(one.numbers.shares for one in shown)
+        names = dict(zip(PHASE_COLOURS, PHASES, strict=True)) if split else {}
+        if any(not one.numbers.shares for one in shown):
+            names[MUTED] = "not split"
+        _legend(panel, names)
         return made.svg("Time of one token by phase, a bar a configuration")
 
 
@@ -227,21 +234,15 @@ def _bar(panel: Any, row: int, one: Group, *, over: bool) -> None:
     panel.annotate(f"{whole:.2f}" if over else f"{whole:.1f}", (whole, row), (5, -3), **_small())
 
 
-def _legend(panel: Any, shown: Sequence[Group]) -> None:
+def _legend(panel: Any, names: dict[str, str]) -> None:
+    """Colour -> what it stands for, above the panel."""
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(color=PHASE_COLOURS[index], label=phase)
-        for index, phase in enumerate(PHASES)
-        if any(one.numbers.shares for one in shown)
-    ]
-    if any(not one.numbers.shares for one in shown):
-        handles.append(Patch(color=MUTED, alpha=0.45, label="not split"))
     panel.legend(
-        handles=handles,
+        handles=[Patch(color=colour, label=name) for colour, name in names.items()],
         loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=6,
+        bbox_to_anchor=(1, 1.02),
+        ncols=8,
         handlelength=1,
         columnspacing=1.2,
         handletextpad=0.5,
