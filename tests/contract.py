@@ -14,6 +14,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,13 @@ def make(axis: str, word: str, **changes: Any) -> Any:
         values["costs"] = CHEAP
     made = registry.get(word)
     return made(**bind(made, values, where=axis))
+
+
+def costs_of(tree: str) -> list[str]:
+    """The words that hand a tree its costs, if it asks: cheap rows, guesses often right."""
+    with catalogue.configuration() as loader:
+        asks = "costs" in catalogue.schema(loader, "tree", tree)
+    return [f"tree.costs={Path(__file__).with_name('costs.json')}"] if asks else []
 
 
 class _Suite:
@@ -141,8 +149,9 @@ def _baseline(words: tuple[str, ...], prompt: tuple[int, ...]) -> tuple[int, ...
 def compositions(*fixed: str, axes: Sequence[Registry[Any]]) -> Iterator[tuple[list[str], Engine]]:
     """Engines on target=toy of every choice on `axes` that goes with `fixed`."""
     for chosen in itertools.product(*(registry.names() for registry in axes)):
-        picked = zip(axes, chosen, strict=True)
-        words = [*fixed, *(f"{registry.axis}={word}" for registry, word in picked)]
+        words = list(fixed)
+        for registry, word in zip(axes, chosen, strict=True):
+            words += [f"{registry.axis}={word}", *(costs_of(word) if registry is TREES else [])]
         try:
             yield words, load(["target=toy", *words])
         except IncompatibleComponents as error:
@@ -254,6 +263,7 @@ class RuntimeContract(_Suite):
         assert name in RUNTIMES.names()
         for tree in TREES.names():
             words = ["target=toy", "drafter=ngram", f"runtime={name}", f"tree={tree}"]
+            words += costs_of(tree)
             words.append("sampling.temperature=0.8")
             bare = load(words).generate(PROMPTS[0], max_new_tokens=NEW_TOKENS)
             padded = load([*words, "runtime.buckets=[3,8,32]"]).generate(

@@ -30,6 +30,7 @@ from specframe.target.base import TARGETS
 from specframe.tree.base import TREES
 from tests import models
 from tests.checkpoint.heads import words_for
+from tests.contract import costs_of
 
 COUNT = 10
 SEED = 3
@@ -131,7 +132,7 @@ def engine(row: dict[str, str]) -> Engine:
     """The engine of a row."""
     words = [f"{key}={value}" for key, value in row.items() if key != "target"]
     family = row["target"]
-    words += head(row["drafter"], family)
+    words += [*head(row["drafter"], family), *costs_of(row["tree"])]
     if family == "toy":
         return load(["target=toy", f"seed={SEED}", *words])
     words += ["target=hf", f"target.path=tiny://{family}", "target.dtype=float64"]

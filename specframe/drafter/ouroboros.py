@@ -11,11 +11,12 @@ from torch import Tensor
 
 from specframe.binding import Range
 from specframe.cache.base import CacheManager
-from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
+from specframe.drafter.base import DRAFTERS, Continuation, Drafter, Retrieval
 from specframe.drafter.net.sibling import shortened
 from specframe.drafter.net.vocabulary import check_vocabulary
 from specframe.drafter.net.writer import Writer
 from specframe.phrases import Phrase, Pool
+from specframe.prospect import Prospect
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import Budget, Draft, Needs, TargetOutput
@@ -90,6 +91,9 @@ class Ouroboros(Retrieval):
             self._pool = Pool(size=self._pool.size)
         self._writer.begin(context, self._pool, ahead=self.draft_tokens)
         self._forget()
+
+    def prospects(self) -> Sequence[Prospect]:
+        return Drafter.prospects(self)  # its phrases are there once a draft is written
 
     def continuations(self) -> Sequence[Continuation]:
         return self._proposed(self.draft_tokens)

@@ -92,6 +92,7 @@ class Costing:
         self.extent = extent
         self.extent = self._fitted(extent, capacity)
 
+    @torch.inference_mode()
     def table(self) -> CostTable:
         """Everything but what guesses are worth."""
         drafter = self._engine.parts.drafter
