@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -166,7 +166,8 @@ def plan(config: DictConfig) -> Plan:
     )
     greedy = sampling.temperature < GREEDY_BELOW
     how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
-    check(classes, how=how, require_lossless=top["require_lossless"])
+    if bound["task"].cls.loads:
+        check(classes, how=how, require_lossless=top["require_lossless"])
     settings = Settings(
         seed=top["seed"],
         max_new_tokens=top["max_new_tokens"],
@@ -205,8 +206,9 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     def rebuild(more: Sequence[str]) -> Engine:
         return load(_replaced(overrides, more))
 
+    engine = made.load() if task.loads else None
     job = Job(
-        engine=made.load(),
+        engine=cast(Engine, engine),
         config=made.config,
         output_dir=output_dir,
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
@@ -214,7 +216,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         rebuild=rebuild,
         trace=made.bound["trace"].make(),
     )
-    with recorded(output_dir, engine=job.engine, config=made.config):
+    with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)
     if code:
         raise SystemExit(code)

@@ -34,15 +34,18 @@ _SECRET = re.compile(r"(^|_)(api_?key|auth|password|secret|token)$")
 
 
 @contextmanager
-def recorded(output_dir: Path, *, engine: Engine, config: dict[str, Any]) -> Iterator[None]:
+def recorded(output_dir: Path, *, engine: Engine | None, config: dict[str, Any]) -> Iterator[None]:
     """Keep manifest.json in `output_dir` true while the body runs.
 
     It is there from the start with state "running", and ends as "finished", "interrupted" or
-    "failed". config: the resolved configuration, plain types.
+    "failed". config: the resolved configuration, plain types. engine: None where nothing is loaded.
     """
     output_dir.mkdir(parents=True, exist_ok=True)
     path = output_dir / "manifest.json"
-    facts = describe(engine, config) | {"overrides": _overrides(output_dir)}
+    facts = (
+        _surroundings(config, torch.device("cpu")) if engine is None else describe(engine, config)
+    )
+    facts |= {"overrides": _overrides(output_dir)}
     facts |= {"state": "running", "started": _now(), "ended": None, "error": None}
     write_json(path, facts)
     try:
@@ -61,18 +64,25 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     parts = engine.parts
     draft = getattr(parts.drafter, "model", None)
     return {
-        "specframe": specframe.__version__,
-        "command": [_masked_word(word) for word in sys.argv],
+        **_surroundings(config, parts.target.device),
         "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
         "seed": engine.settings.seed,
         "extra_syncs": engine.extra_syncs(),
-        "config": _masked(config),
         "target": identity(parts.target, parts.target.name),
         "draft_model": identity(draft, draft.name) if isinstance(draft, Target) else None,
+    }
+
+
+def _surroundings(config: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """What does not depend on the components."""
+    return {
+        "specframe": specframe.__version__,
+        "command": [_masked_word(word) for word in sys.argv],
+        "config": _masked(config),
         "git": git_state(Path(specframe.__file__).resolve().parents[1]),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "hardware": hardware(parts.target.device),
+        "hardware": hardware(device),
     }
 
 

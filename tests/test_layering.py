@@ -39,7 +39,8 @@ ALLOWED: dict[str, str] = {
     "stopping": "errors records sampling types",
     "clock": "",
     "trace.base": "generation records registry",
-    "trace.*": "accept.base binding clock errors generation laws records streams trace.* types",
+    "trace.*": "accept.base binding clock data.lines errors generation laws records streams "
+    "trace.* types",
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
     "tree.base": "binding records registry types tree.builder",

@@ -35,10 +35,12 @@ class Job:
 class Task(ABC):
     """Does something with an engine. drafts: whether that takes a drafter; else none is loaded.
 
-    traces: whether the steps of its answers can be kept (`trace=`)."""
+    traces: whether the steps of its answers can be kept (`trace=`). loads: whether it needs an
+    engine; else nothing is loaded, the job has none, and its words need not go together."""
 
     drafts: ClassVar[bool] = True
     traces: ClassVar[bool] = False
+    loads: ClassVar[bool] = True
 
     def check(self, config: dict[str, Any]) -> None:
         """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource
