@@ -181,7 +181,8 @@ def plan(config: DictConfig) -> Plan:
     )
     greedy = sampling.temperature < GREEDY_BELOW
     how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
-    check(classes, how=how, require_lossless=top["require_lossless"])
+    if bound["task"].cls.loads:
+        check(classes, how=how, require_lossless=top["require_lossless"])
     settings = Settings(
         seed=top["seed"],
         max_new_tokens=top["max_new_tokens"],

@@ -156,7 +156,9 @@ class DrawCall:
     law: Tensor | None = None  # [F, Vd] the law before any draw here; None: one-hot
     ids: Tensor | None = None  # [Vd]
     scores: Tensor | None = None  # [F, K] log-weights of placed ones, where the source gave any
+    wanted: Tensor | None = None  # [F, K] bool: places that the tree did not leave out; None: all
     source: str = ""
+    width: int = 0  # children that the source offered a node
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ GIVEN = {
     "repository": "a/suite",
     "file": "q.jsonl",
     "runs": "outputs",
+    "trace": "a/folder",
 }
 
 

@@ -40,7 +40,8 @@ ALLOWED: dict[str, str] = {
     "stopping": "errors records sampling types",
     "clock": "",
     "trace.base": "generation records registry",
-    "trace.*": "accept.base binding clock errors generation laws records streams trace.* types",
+    "trace.*": "accept.base binding clock data.lines errors generation laws records streams "
+    "trace.* types",
     "tree.drawing": "sampling streams types",
     "tree.builder": "sampling streams types tree.drawing",
     "tree.base": "binding prospect records registry types tree.builder tree.costs",
@@ -85,8 +86,8 @@ ALLOWED: dict[str, str] = {
     "generation manifest records registry shipped target.base task.batched task.questions train.* "
     "types",
     "task.*": "accept.* binding cache.* clock data.* drafter.* engine errors generation intervals "
-    "laws manifest meter metrics parts records registry runtime.* sampling shipped stopping "
-    "storage streams target.* task.* trace.* tree.* types",
+    "laws manifest meter metrics parts prospect records registry runtime.* sampling shipped "
+    "stopping storage streams target.* task.* trace.* tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "composite": "binding catalogue errors registry",

@@ -29,6 +29,7 @@ class Drafter(ABC):
     warm: whether the sequence began with what earlier ones left; None where nothing is kept.
     synthetic: it is told the text, so its figures are no method's. sources: the drafters that its
     children come from, where it is made of others. lawless: why, where it gives no law.
+    learns: from what, where its guesses depend on more than the text: on how it was reached.
     """
 
     needs: Needs = Needs()
@@ -41,6 +42,7 @@ class Drafter(ABC):
     synthetic: ClassVar[bool] = False
     sources: ClassVar[tuple[type[Drafter], ...]] = ()
     lawless: ClassVar[str] = ""
+    learns: ClassVar[str] = ""
 
     @classmethod
     def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:

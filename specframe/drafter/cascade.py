@@ -38,6 +38,7 @@ class Cascade(Drafter):
     needs = Needs(own_cache=True)
     gives_laws: ClassVar[bool] = True
     draws_itself: ClassVar[bool] = True
+    learns: ClassVar[str] = "from where the passes have ended, since its inner loop goes on there"
     inner_syncs: ClassVar[int] = 0  # host reads of an inner step beyond its own one
 
     @classmethod

@@ -41,6 +41,7 @@ class LayerSkip(Drafter):
 
     needs = Needs(partial_layers=True)
     gives_laws: ClassVar[bool] = True
+    learns: ClassVar[str] = "from the passes so far, which decide on the layers it skips"
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ class Lookahead(Retrieval):
     1.27x and acceptance length 1.66 for (N, W, G) = (5, 7, 7), Vicuna-7B on an A100.
     """
 
+    learns: ClassVar[str] = "from the rows of every pass, which fill its pool"
     max_trie_nodes: ClassVar[int] = 1024  # every guess whole, whatever the numbers
 
     def __init__(

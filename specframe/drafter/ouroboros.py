@@ -49,6 +49,7 @@ class Ouroboros(Retrieval):
     """
 
     needs = Needs(own_cache=True)
+    learns: ClassVar[str] = "from the rows of every pass, which fill its pool"
     max_trie_nodes: ClassVar[int] = 1024  # every phrase whole, whatever the numbers
 
     def __init__(

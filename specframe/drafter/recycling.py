@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ class Recycling(Drafter):
     Paper: Luo et al., arXiv 2408.08696: about 2x with under 2 MB, no training; Spec-Bench (arXiv
     2401.07851) has 2.22x for Vicuna-7B on an A100.
     """
+
+    learns: ClassVar[str] = "from the rows of every pass, which fill its table"
 
     def __init__(
         self,

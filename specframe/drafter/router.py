@@ -160,6 +160,7 @@ def _over(cls: type[Drafter], sources: tuple[type[Drafter], ...]) -> type[Drafte
         "sources": sources,
         "needs": _joint([one.needs for one in sources]),
         "lawless": " (none of drafter.sources does; one like lm would)",
+        "learns": next((one.learns for one in sources if one.learns), ""),
         **{
             name: any(getattr(one, name) for one in sources)
             for name in ("gives_laws", "draws_itself", "has_native", "synthetic")

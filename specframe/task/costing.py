@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from specframe.clock import Clock
 from specframe.drafter.base import Drafter
 from specframe.drafter.none import NoDraft
 from specframe.engine import Decoding
 from specframe.generation import Engine
 from specframe.stopping import StopConfig
-from specframe.clock import Clock
 from specframe.tree.base import Source, TreePolicy, widest
 from specframe.tree.builder import TreeBuilder
 from specframe.tree.costs import CostTable, DraftCost

@@ -51,7 +51,8 @@ class Generate(Task):
     def run(self, job: Job) -> int:
         records, engine = _records(job), job.trace.watched(job.engine)
         display = Display(colour=self.colour)
-        with job.trace.open(engine, job.output_dir) as recorder, Results(job, recorder) as results:
+        opened = job.trace.open(engine, job.output_dir, job.config)
+        with opened as recorder, Results(job, recorder) as results:
             try:
                 self._answer_all(engine, records, display, results)
             finally:

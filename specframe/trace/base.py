@@ -63,8 +63,8 @@ class Trace(ABC):
         return engine
 
     @abstractmethod
-    def open(self, engine: Engine, folder: Path) -> Recorder:
-        """Start the files of a run of this (watched) engine."""
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
+        """Start the files of a run of this (watched) engine, composed from `config`."""
 
 
 TRACES: Registry[Trace] = Registry("trace", "specframe.trace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from specframe.generation import Engine
 from specframe.trace.base import TRACES, Recorder, Trace
@@ -15,5 +15,5 @@ class NoTrace(Trace):
 
     off: ClassVar[bool] = True
 
-    def open(self, engine: Engine, folder: Path) -> Recorder:
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
         return Recorder()

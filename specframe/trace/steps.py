@@ -45,7 +45,7 @@ class Steps(Trace):
     def __init__(self, *, softmax: bool) -> None:
         self.softmax = softmax
 
-    def open(self, engine: Engine, folder: Path) -> Recorder:
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
         return _Lines(engine, folder / FILE, softmax=self.softmax)
 
 

@@ -74,6 +74,11 @@ class TreePolicy(ABC):
     def observe(self, record: StepRecord) -> None:
         """Learn from a finished step."""
 
+    def recording(self) -> TreePolicy:
+        """What grows the same draft, and asks the source in passing for all that smaller trees of
+        its kind would ask, where that is more. For records alone: it may read the host."""
+        return self
+
 
 def widest(proposals: Sequence[Proposal]) -> Proposal | None:
     """The first proposal that offers anything, for policies that follow a single source."""

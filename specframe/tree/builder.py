@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specframe.sampling import Sampling
 from specframe.streams import Streams
-from specframe.tree.drawing import Drawing, meet
+from specframe.tree.drawing import Drawing, meet, padded
 from specframe.types import Draft, DrawCall, Frontier, How, Proposal
 
 
@@ -71,7 +71,7 @@ class TreeBuilder:
         if proposal.candidates is not None:
             scores = None if proposal.scores is None else proposal.scores[:, :k]
             tokens = proposal.candidates[:, :k]
-            return self.place(frontier, tokens, scores, wanted=wanted, source=proposal.source)
+            return self.place(frontier, tokens, scores, wanted=wanted, offer=proposal)
         if proposal.drawn is not None:
             return self._record_drawn(frontier, proposal, k, wanted)
         if how == "place":
@@ -85,7 +85,7 @@ class TreeBuilder:
         scores: Tensor | None = None,
         *,
         wanted: Tensor | None = None,
-        source: str = "",
+        offer: Proposal | None = None,
     ) -> Frontier:
         """Children tokens [F, k] (-1: none) put there without a draw; scores [F, k] <= 0 rank."""
         given = scores
@@ -102,7 +102,9 @@ class TreeBuilder:
             nodes=nodes,
             tokens=tokens,
             scores=given,
-            source=source,
+            wanted=wanted,
+            source="" if offer is None else offer.source,
+            width=tokens.shape[1] if offer is None else offer.width,
         )
         self._calls.append(call)
         return children
@@ -153,11 +155,11 @@ class TreeBuilder:
         alive, calls = made["alive"][origin], tuple(self._calls)
         dead = pad_to - len(origin)
         return Draft(
-            tokens=_padded(made["tokens"][origin].clamp_min(0), dead, 0),
-            parents=_padded(torch.where(alive, parents, -1), dead, -1),
-            alive=_padded(alive, dead, False),
-            depths=_padded(torch.where(alive, depths[origin], 0), dead, 0),
-            origin=_padded(origin, dead, -1),
+            tokens=padded(made["tokens"][origin].clamp_min(0), dead, 0),
+            parents=padded(torch.where(alive, parents, -1), dead, -1),
+            alive=padded(alive, dead, False),
+            depths=padded(torch.where(alive, depths[origin], 0), dead, 0),
+            origin=padded(origin, dead, -1),
             row_of=row_of,
             depth=levels[-1].depth,
             chain=all(len(level) == 1 for level in levels),
@@ -213,7 +215,7 @@ class TreeBuilder:
         tokens = best.indices if proposal.ids is None else proposal.ids[best.indices]
         # A banned token (probability zero) is no child.
         tokens = torch.where(best.values > -torch.inf, tokens, -1)
-        return self.place(frontier, tokens, best.values, wanted=wanted, source=proposal.source)
+        return self.place(frontier, tokens, best.values, wanted=wanted, offer=proposal)
 
     def _record_drawn(
         self, frontier: Frontier, proposal: Proposal, k: int, wanted: Tensor | None
@@ -246,13 +248,7 @@ class TreeBuilder:
             law=law,
             ids=proposal.ids,
             source=proposal.source,
+            width=proposal.width,
         )
         self._calls.append(call)
         return children
-
-
-def _padded(values: Tensor, count: int, fill: int) -> Tensor:
-    """values [N] with `count` more entries, where there are any to add."""
-    if count <= 0:
-        return values
-    return torch.cat([values, values.new_full((count,), fill)])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
 
 from specframe.binding import Range
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
@@ -38,6 +41,11 @@ class Dynamic(TreePolicy):
     def max_expanded(self) -> int:
         return 1 + self.top_k * (self.depth - 1)
 
+    def recording(self) -> TreePolicy:
+        return Beams(
+            depth=self.depth, top_k=self.top_k, max_nodes=self.max_nodes, proposal=self.proposal
+        )
+
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         frontier = builder.root
         for _ in range(min(self.depth, budget.depth) if budget.rows > 1 else 0):
@@ -62,3 +70,58 @@ def _best(children: list[Frontier], k: int) -> Frontier:
     if len(level) <= k:
         return level
     return level.select(level.scores.sort(descending=True, stable=True).indices[:k])
+
+
+class Beams(Dynamic):
+    """The same draft; beside its own beam it expands those of every smaller top_k, each being fed
+    by itself. A smaller beam need not lie in a wider one: its nodes may have lost to the children
+    of nodes that it never saw. Chooses nodes by value, and reads which of them on the host.
+    """
+
+    extra_syncs: ClassVar[int] = 2 * 64  # at most: two a level
+
+    @property
+    def max_expanded(self) -> int:
+        return 1 + self.top_k * (self.top_k + 1) // 2 * (self.depth - 1)
+
+    def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
+        frontier, own = builder.root, []
+        members = frontier.alive.expand(self.top_k, 1)  # [top_k, F] which beam holds which node
+        for _ in range(min(self.depth, budget.depth) if budget.rows > 1 else 0):
+            children, places = [], []
+            for proposal in source.expand(frontier):
+                if proposal.width > 0:
+                    children.append(builder.extend(frontier, proposal, self.top_k))
+                    places.append(self._reached(members, len(children[-1]) // len(frontier)))
+            if not children:
+                break
+            level, reached = Frontier.joined(children), torch.cat(places, dim=1)
+            own.append(level.nodes[reached[-1]])
+            members = self._best(level, reached)
+            kept = members.any(0).nonzero()[:, 0]
+            frontier, members = level.select(kept), members[:, kept]
+            if not len(kept):
+                break
+        if own:
+            self._keep(builder, torch.cat(own), min(self.max_nodes, budget.rows) - 1)
+
+    def _reached(self, members: Tensor, width: int) -> Tensor:
+        """[top_k, F * width] which children each beam sees: those of its nodes, up to its rank."""
+        ranks = torch.arange(width, device=members.device)
+        sizes = torch.arange(1, self.top_k + 1, device=members.device)
+        seen = members[:, :, None] & (ranks < sizes[:, None])[:, None, :]
+        return seen.reshape(self.top_k, -1)
+
+    def _best(self, level: Frontier, reached: Tensor) -> Tensor:
+        """[top_k, F'] the k best living children that beam k sees, ties by id."""
+        able = reached & level.alive
+        scores = torch.where(able, level.scores, -torch.inf)
+        order = scores.sort(dim=1, descending=True, stable=True).indices
+        sizes = torch.arange(1, self.top_k + 1, device=order.device)[:, None]
+        first = torch.arange(order.shape[1], device=order.device) < sizes
+        return torch.zeros_like(able).scatter(1, order, first) & able
+
+    def _keep(self, builder: TreeBuilder, own: Tensor, room: int) -> None:
+        """Only the rows that the tree itself has."""
+        scores = builder.nodes().scores[own - 1]
+        builder.prune(own[scores.sort(descending=True, stable=True).indices[:room]])

@@ -35,7 +35,7 @@ def test_it_is_off_and_the_default_of_a_job(tmp_path: Path) -> None:
     assert [name for name in TRACES.names() if TRACES.get(name).off] == ["none"]
     assert isinstance(job(tmp_path).trace, NoTrace)
     engine = load(["target=toy", "drafter=none"])
-    recorder = NoTrace().open(engine, tmp_path)
+    recorder = NoTrace().open(engine, tmp_path, {})
     asked = Asked(number=0, id=None, category=None, prompt="a", prompt_tokens=[0])
     assert (NoTrace().watched(engine), list(recorder.watch(asked))) == (engine, [])
     assert not list(tmp_path.iterdir())

@@ -63,7 +63,7 @@ def traced(
 ) -> tuple[list[dict[str, Any]], list[StepRecord], list[int]]:
     """Lines of one answer, its records, and its tokens."""
     engine, kept = load([*TOY, *words]), Kept()
-    with Steps(softmax=softmax).open(engine, folder) as recorder:
+    with Steps(softmax=softmax).open(engine, folder, {}) as recorder:
         watchers = [kept, *recorder.watch(ASKED)]
         made = engine.generate(ASKED.prompt_tokens, observers=watchers)
         recorder.end(made, {"prefill_s": 0.25, "num_steps": len(kept.records)})
@@ -170,7 +170,7 @@ def test_a_stop_cuts(tmp_path: Path) -> None:
     for stop in set(text):
         engine.stop = stop_config(eos=[stop])
         made = engine.engine(24)
-        with Steps(softmax=False).open(made, tmp_path) as recorder:
+        with Steps(softmax=False).open(made, tmp_path, {}) as recorder:
             answer = made.generate([0, 1, 2], observers=recorder.watch(ASKED))
             recorder.end(answer, {"prefill_s": 0.0})
         *_, last, end = lines(tmp_path)
@@ -184,7 +184,7 @@ def test_a_stop_cuts(tmp_path: Path) -> None:
 
 def test_a_killed_run_keeps_its_lines(tmp_path: Path) -> None:
     engine = load([*TOY, "drafter=lm"])
-    recorder = Steps(softmax=True).open(engine, tmp_path)
+    recorder = Steps(softmax=True).open(engine, tmp_path, {})
     loop = engine.decoding(observers=recorder.watch(ASKED))
     loop.begin(ASKED.prompt_tokens)
     for done in range(3):
@@ -218,7 +218,7 @@ def test_it_reads_once_a_step(
     given = composed("toy", drafter, tree, rule, how, sampling=sampling_config(temperature))
     reads = HostReads()
     watch(reads, given.target, given.cache, monkeypatch)
-    with Steps(softmax=True).open(given.engine(), tmp_path) as recorder:
+    with Steps(softmax=True).open(given.engine(), tmp_path, {}) as recorder:
         loop = given.decoding(16, recorder.watch(ASKED))
         for seen in read_in(loop, reads, (1, 2, 1, 2)):
             assert len(seen) == declared(given, loop) + Steps.extra_syncs, seen
@@ -268,7 +268,7 @@ def test_several_answers_and_one_that_cannot_be_given(tmp_path: Path) -> None:
 
 def test_one_token_has_no_step(tmp_path: Path) -> None:
     engine = load([*TOY, "drafter=lm"])
-    with Steps(softmax=False).open(engine, tmp_path) as recorder:
+    with Steps(softmax=False).open(engine, tmp_path, {}) as recorder:
         made = engine.generate([1, 2], max_new_tokens=1, observers=recorder.watch(ASKED))
         recorder.end(made, {"prefill_s": 0.5})
     answer, end = lines(tmp_path)
@@ -287,7 +287,7 @@ def test_what_is_measured_is_never_traced(task: str) -> None:
 def test_nothing_large_is_kept_past_a_step(tmp_path: Path) -> None:
     """A record's tensors live until the next pass: what waits to be written has none of them."""
     engine = load([*TOY, "drafter=lm"])
-    recorder: Any = Steps(softmax=True).open(engine, tmp_path)
+    recorder: Any = Steps(softmax=True).open(engine, tmp_path, {})
     loop = engine.decoding(observers=recorder.watch(ASKED))
     loop.begin(ASKED.prompt_tokens)
     record = loop.step()
