@@ -88,13 +88,8 @@ def _entries(source: Path) -> Iterator[dict[str, Any]]:
 
 
 def _rows(source: Path) -> Sequence[dict[str, Any]]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingResource(
-            f"{source.name} needs the package pyarrow: pip install 'specframe[data]', or give "
-            "data.path= a .jsonl file"
-        ) from None
+    import pyarrow.parquet
+
     rows: list[dict[str, Any]] = pyarrow.parquet.read_table(source).to_pylist()
     return rows
 
