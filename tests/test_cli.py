@@ -447,7 +447,12 @@ def test_quick_answers_import_nothing_heavy(words: list[str], tmp_path: Path) ->
 
 def test_help_lists_axes_keys_and_examples(tmp_path: Path) -> None:
     _, result = _shell("--help", cwd=tmp_path)
-    for text in ("drafter: ", "tree: chain, dynamic", "prompts=FILE", "python -m specframe -m"):
+    for text in (
+        "drafter: ",
+        "tree: auto, chain, dynamic",
+        "prompts=FILE",
+        "python -m specframe -m",
+    ):
         assert text in result.out
 
 

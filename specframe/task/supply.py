@@ -106,6 +106,7 @@ def shipped_shares(engine: Engine, config: dict[str, Any], source: str) -> RankT
     """The table that came with a head, if it was made with this sampling."""
     drafter = config["drafter"]
     options = {drafter["name"]: drafter}
+    options |= {word: {"path": None} for word in drafter.get("sources") or ()}
     options |= {word: held for word, held in drafter.items() if isinstance(held, dict)}
     for word, values in options.items():
         if word.replace("_", "") != source or "path" not in values:

@@ -57,8 +57,6 @@ def _of_lookup(costs: CostTable, chances: Chances, room: Budget) -> str:
             ahead = tokens / costs.step_ms(1 + size, _CONTEXT)
             most, speed = (size, ahead) if ahead > speed else (most, speed)
         if most:
-            return (
-                f"what is looked up is drafted from {length} matched tokens on, there "
-                f"{1 + most} rows"
-            )
+            matched = f"{length} matched token{'s' if length > 1 else ''}"
+            return f"what is looked up is drafted from {matched} on, there {1 + most} rows"
     return "what is looked up is never drafted"

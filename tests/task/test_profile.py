@@ -298,7 +298,9 @@ def test_a_shipped_head_brings_its_shares(word: str, monkeypatch: pytest.MonkeyP
     shares = shipped_shares(engine, config, word)
     assert shares is not None and 0.3 < shares[0][0] < 0.5
     assert all(sum(row) <= 1 for row in shares)
-    config["drafter"]["path"] = "another/head"
+    config["drafter"] = {"name": "router", "sources": ["ngram", word]}
+    assert shipped_shares(engine, config, word) == shares
+    config["drafter"] = {"name": word, "path": "another/head"}
     assert shipped_shares(engine, config, word) is None
 
 

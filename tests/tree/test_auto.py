@@ -247,7 +247,7 @@ def test_it_says_why() -> None:
     text = auto(FREE, max_nodes=16).explanation
     assert text is not None
     assert "lm drafts 16 rows, 3 deep" in text
-    assert "drafted from 1 matched tokens on" in text
+    assert "drafted from 1 matched token on" in text
     text = auto(DEAR).explanation
     assert text is not None
     assert "lm drafts nothing" in text and "60 %" in text and "2.05 times" in text
