@@ -26,6 +26,7 @@ PLAIN = (dict, list, str, int, float, bool, type(None))
 GIVEN = {
     "path": "a/folder",
     "answers": "answers.jsonl",
+    "trace": "a/folder",
     "repository": "a/suite",
     "file": "q.jsonl",
 }
