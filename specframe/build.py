@@ -175,14 +175,7 @@ def plan(config: DictConfig) -> Plan:
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
     check_named(top, sampling, stop, data="data" in bound)
-    classes = Classes(
-        **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
-        words={axis: one.word for axis, one in bound.items()},
-    )
-    greedy = sampling.temperature < GREEDY_BELOW
-    how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
-    if bound["task"].cls.loads:
-        check(classes, how=how, require_lossless=top["require_lossless"])
+    how = _proposal(bound, sampling, require_lossless=top["require_lossless"])
     settings = Settings(
         seed=top["seed"],
         max_new_tokens=top["max_new_tokens"],
@@ -212,6 +205,19 @@ def _bind_axes(plain: dict[str, Any]) -> dict[str, Bound]:
     check_trace(task.cls, bound["trace"].cls, bound["trace"].word)
     bound["drafter"] = bind_drafter(plain["drafter"])
     return bound
+
+
+def _proposal(bound: dict[str, Bound], sampling: SamplingConfig, *, require_lossless: bool) -> How:
+    """How nodes are made. Raises IncompatibleComponents for words that do not go together."""
+    classes = Classes(
+        **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
+        words={axis: one.word for axis, one in bound.items()},
+    )
+    greedy = sampling.temperature < GREEDY_BELOW
+    how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
+    if bound["task"].cls.loads:
+        check(classes, how=how, require_lossless=require_lossless)
+    return how
 
 
 def load(overrides: Sequence[str] = ()) -> Engine:

@@ -26,10 +26,10 @@ PLAIN = (dict, list, str, int, float, bool, type(None))
 GIVEN = {
     "path": "a/folder",
     "answers": "answers.jsonl",
+    "trace": "a/folder",
     "repository": "a/suite",
     "file": "q.jsonl",
     "runs": "outputs",
-    "trace": "a/folder",
 }
 
 

@@ -33,7 +33,9 @@ def record(folder: Path, *words: str, prompts: Sequence[str] = PROMPTS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "prompts.jsonl"
     file.write_text("".join(json.dumps({"turns": [one]}) + "\n" for one in prompts))
-    given = [*TOY, "trace=full", "task.stream=false", f"prompts={file}", *words]
+    told = {word.partition("=")[0] for word in words}
+    plain = [word for word in TOY if word.partition("=")[0] not in told]
+    given = [*plain, "trace=full", "task.stream=false", f"prompts={file}", *words]
     build.run(compose(given), output_dir=folder)
     return folder
 
