@@ -32,6 +32,7 @@ OPTIONS = {
     "accept/match": "name: match",
     "cache/dynamic": "name: dynamic",
     "runtime/eager": "name: eager",
+    "trace/none": "name: none",
     "task/generate": "name: generate",
     "experiment/deep": (
         "# @package _global_\ndefaults:\n  - override /tree: dynamic\ntree:\n  depth: 7"
