@@ -34,6 +34,7 @@ OPTIONS = {
     "cache/dynamic": "name: dynamic",
     "runtime/eager": "name: eager",
     "runtime/packed": "name: packed",
+    "trace/none": "name: none",
     "task/generate": "name: generate",
     "tracker/broken": "# @package hydra.callbacks\nb: {_target_: tests.tracker.broken.Broken}",
     "tracker/missing": "# @package hydra.callbacks\nb: {_target_: tests.tracker.broken.Missing}",
