@@ -26,8 +26,9 @@ def roofline(passes: Sequence[Pass], ceilings: Ceilings, *, title: str) -> str:
     ]
     contexts = sorted({one.context for one in passes})
     for one in passes:
-        colour = _COLOURS[contexts.index(one.context) % len(_COLOURS)]
-        lines += plot.point(one, colour)
+        place = contexts.index(one.context)
+        # Labels of every other context stand above, so that they do not meet.
+        lines += plot.point(one, _COLOURS[place % len(_COLOURS)], above=place % 2 == 1)
     for place, context in enumerate(contexts):
         colour = _COLOURS[place % len(_COLOURS)]
         y = _HEIGHT - _BOTTOM - 14 - 18 * place
@@ -64,12 +65,13 @@ class _Plot:
         shown = " ".join("{:.1f},{:.1f}".format(*self.place(*point)) for point in points)
         return f'<polyline points="{shown}" fill="none" stroke="#444444" stroke-width="2"/>'
 
-    def point(self, one: Pass, colour: str) -> list[str]:
+    def point(self, one: Pass, colour: str, *, above: bool) -> list[str]:
         """A pass, with its rows beside it."""
         x, y = self.place(one.intensity, 1e3 * one.operations / one.ms)
+        label = y - 8 if above else y + 16
         return [
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>',
-            f'<text x="{x + 6:.1f}" y="{y + 14:.1f}" fill="{colour}">{one.rows}</text>',
+            f'<text x="{x + 2:.1f}" y="{label:.1f}" fill="{colour}">{one.rows}</text>',
         ]
 
     def axes(self) -> list[str]:

@@ -67,8 +67,9 @@ class Auto(TreePolicy):
     Decides before any draw, by emitted tokens and steps that are over, so it is exact with every
     rule. What it learns is forgotten with the sequence. Draft calls per step: the tree's depth.
     costs: a file of task=profile, null for this machine's own. chances: of a token after 1, 2, ...
-    matched ones. weight: expected tokens that a prior counts as. aux_tokens: tokens a pass that
-    auxiliary rows are taken to bring, until the text shows it; where they do not pay, none are run.
+    matched ones. margin: share of plain speed that a draft must be expected to gain. weight:
+    expected tokens that a prior counts as. aux_tokens: tokens a pass that auxiliary rows are taken
+    to bring, until the text shows it; where they do not pay, none are run.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Auto(TreePolicy):
         proposal: ProposalKind,
         costs: CostTable,
         chances: list[Share],
+        margin: Annotated[float, Range(0, None)],
         weight: Annotated[float, Range(0, None, low_open=True)],
         aux_tokens: Annotated[float, Range(1, None)],
     ) -> None:
@@ -87,6 +89,7 @@ class Auto(TreePolicy):
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
         self.costs = costs
         self.chances = chances
+        self.margin = margin
         self.weight = weight
         self.aux_tokens = aux_tokens
         self._closed = proposal not in ("auto", "place")
@@ -96,7 +99,8 @@ class Auto(TreePolicy):
     def explanation(self) -> str | None:  # type: ignore[override]
         room = Budget(rows=self.max_nodes, depth=self.depth)
         chances = Chances(self.chances, weight=self.weight)
-        return f"tree=auto: {reasons(self.costs, chances, room=room, closed=self._closed)}"
+        said = reasons(self.costs, chances, room=room, closed=self._closed, margin=self.margin)
+        return f"tree=auto: {said}"
 
     def priced(self, costs: CostTable) -> Auto:
         made = copy.copy(self)
@@ -115,7 +119,7 @@ class Auto(TreePolicy):
         room = Budget(rows=min(self.max_nodes, budget.rows), depth=min(self.depth, budget.depth))
         if room.rows < 2 or room.depth < 1:
             return
-        best, speed = None, 1 / self._step_ms(1 + aux_rows)
+        best, speed = None, (1 + self.margin) / self._step_ms(1 + aux_rows)
         for prospect in now.prospects:
             offer = self._offer(prospect, room, aux_rows)
             if offer.paths and offer.speed > speed:

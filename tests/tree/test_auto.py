@@ -54,7 +54,7 @@ COPIED = (5, 17, 42, 8, 61, 3, 90, 5, 17, 42, 8)  # its end has occurred
 
 
 def auto(costs: CostTable, **changes: Any) -> Auto:
-    made: Auto = make("tree", "auto", **{"proposal": "place", "depth": 4, **changes})
+    made: Auto = make("tree", "auto", **{"proposal": "place", "depth": 4, "margin": 0.0, **changes})
     return made.priced(costs)
 
 
@@ -252,6 +252,19 @@ def test_it_says_why() -> None:
     assert text is not None
     assert "lm drafts nothing" in text and "60 %" in text and "2.05 times" in text
     assert "never drafted" in text
+
+
+def test_a_gain_below_the_margin_is_none() -> None:
+    """Two rows in 1.5 steps with 1.6 tokens gain 6 %."""
+    close = replace(
+        FREE, rows=(1, 2, 3), pass_ms=((10.0, 14.5, 40.0),), right={"lm": ((0.6, 0.0),)}
+    )
+    for margin, rows in ((0.0, 2), (0.06, 2), (0.07, 1)):
+        composed = Composition(target=target("llama"), drafter=drafter_of("perfect", "llama"))
+        composed.tree = auto(close, margin=margin)
+        assert decode(composed, PROMPT, 4).records[0].draft.num_rows == rows
+    text = auto(close, margin=0.07).explanation
+    assert text is not None and "less than 7% gained" in text
 
 
 def test_no_chances_are_refused() -> None:
