@@ -21,6 +21,7 @@ from specframe.shipped import HEADS
 from specframe.train.origin import earlier, portable_tree, publishable, sources
 
 VOCABULARY = "vocabulary.json"
+_COUNTS = "calibration.json"  # what task=calibrate made the tree of, beside it
 
 
 def main() -> None:
@@ -39,8 +40,10 @@ def main() -> None:
     if asked.vocabulary is not None:
         shutil.copyfile(asked.vocabulary, place / VOCABULARY)
     if asked.tree is not None:
-        tree: dict[str, Any] = json.loads(asked.tree.read_text(encoding="utf-8"))
-        write_json(place / "tree.json", portable_tree(tree))
+        for name, file in ("tree.json", asked.tree), (_COUNTS, asked.tree.with_name(_COUNTS)):
+            made: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            made.pop("trees", None)  # among the counts; the one that ships is a file of its own
+            write_json(place / name, portable_tree(made))
     told = {**earlier(held["recipe"].get("start")), **held}
     write_json(place / "manifest.json", publishable(told, found=found or None))
     size = sum(file.stat().st_size for file in HEADS.rglob("*") if file.is_file())

@@ -27,7 +27,7 @@ from tests.methods import Cascade
 @pytest.fixture(autouse=True)
 def _own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts with nothing loaded."""
-    monkeypatch.setattr(build, "_loaded", {})
+    monkeypatch.setattr(build._targets, "held", {})
 
 
 @pytest.fixture

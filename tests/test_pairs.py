@@ -123,7 +123,7 @@ def _tiny_weights() -> Iterator[None]:
 
     patch = pytest.MonkeyPatch()
     patch.setattr(hf, "load", given)
-    patch.setattr(build, "_loaded", {})
+    patch.setattr(build._targets, "held", {})
     yield
     patch.undo()
 

@@ -32,7 +32,7 @@ PROMPT = (5, 17, 42, 17, 42, 8)
 
 @pytest.fixture(autouse=True)
 def _own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_loaded", {})
+    monkeypatch.setattr(build._targets, "held", {})
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def test_weights_stay_loaded_between_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = []
-    monkeypatch.setattr(build, "_loaded", {})
+    monkeypatch.setattr(build._targets, "held", {})
     monkeypatch.setattr(build, "_heads", build.Heads(3))
     load = build.Plan.load
 
