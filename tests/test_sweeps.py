@@ -160,7 +160,7 @@ def test_weights_stay_loaded_between_points(
 ) -> None:
     engines = []
     monkeypatch.setattr(build._targets, "held", {})
-    monkeypatch.setattr(build, "_heads", build.Heads(3))
+    monkeypatch.setattr(build, "_heads", build.Heads())
     load = build.Plan.load
 
     def watched(self: build.Plan) -> Any:

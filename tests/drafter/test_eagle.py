@@ -329,7 +329,7 @@ def test_a_part_of_the_head_is_the_rows_of_the_whole(cap: float | None, tmp_path
     ids = torch.tensor([2, 3, 50, 96])
     states = torch.randn(5, HIDDEN, dtype=torch.float64)
     with torch.inference_mode():
-        whole, part = model.head(states), target_head(model, ids)(states)
+        whole, part = model.head(states), target_head(model, ids, RUNTIME)(states)
     torch.testing.assert_close(part, whole[:, ids], rtol=0, atol=1e-12)
 
 

@@ -278,7 +278,8 @@ def test_one_token_has_no_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", [name for name in TASKS.names() if not TASKS.get(name).traces])
 def test_what_is_measured_is_never_traced(task: str) -> None:
     words = ["target=toy", "drafter=lm", "trace=steps", f"task={task}"]
-    words += {"train": ["task.answers=x.jsonl"], "replay": ["task.trace=x"]}.get(task, [])
+    given = {"train": "task.answers=x.jsonl", "replay": "task.trace=x", "report": "task.runs=x"}
+    words += [given[task]] if task in given else []
     with pytest.raises(IncompatibleComponents, match=r"trace=steps: .*use task=generate"):
         plan(compose(words))
 
