@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from specframe.cache.base import CacheManager
+from specframe.runtime.kernel.matrix import PackedLinear
 from specframe.target.base import Target
 
 _COPY_BYTES = {"cpu": 2**26, "cuda": 2**30}  # larger than any cache
@@ -21,7 +22,7 @@ _TIMES = 5
 @dataclass(frozen=True, kw_only=True)
 class Ceilings:
     """bytes_per_s of a copy (read and written ones), operations_per_s of a matrix product in the
-    target's dtype."""
+    target's dtype, by torch or by the runtime's own kernel, whichever is faster."""
 
     bytes_per_s: float
     operations_per_s: float
@@ -60,7 +61,8 @@ def measured(target: Target, now: Callable[[], float]) -> Ceilings:
     side = _SIDE[kind]
     left = torch.ones((side, side), dtype=target.dtype, device=target.device)
     copy_ms = _median(lambda: goal.copy_(source), now)
-    product_ms = _median(lambda: left @ left, now)
+    table = target.runtime.table(left)
+    product_ms = min(_median(lambda: left @ left, now), _median(lambda: table(left), now))
     return Ceilings(
         bytes_per_s=2e3 * source.numel() / copy_ms,
         operations_per_s=2e3 * side**3 / product_ms,
@@ -84,14 +86,15 @@ class Weights:
         model = getattr(target, "model", None)
         if not isinstance(model, nn.Module) or not cache.length:
             return None
-        held = [one.weight for one in model.modules() if isinstance(one, nn.Linear)]
+        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, PackedLinear))]
+        sizes = [(one.out_features * one.in_features, one.weight.element_size()) for one in linear]
         keys = [tensor for layer in range(target.num_layers) for tensor in cache.read(layer)]
         config: Any = model.config
         text = config.get_text_config()
         heads = getattr(text, "num_attention_heads", 1)
         return cls(
-            parameters=sum(weight.numel() for weight in held),
-            bytes=sum(weight.numel() * weight.element_size() for weight in held),
+            parameters=sum(numel for numel, _ in sizes),
+            bytes=sum(numel * size for numel, size in sizes),
             token_elements=sum(one.numel() for one in keys) / cache.length,
             token_bytes=sum(one.numel() * one.element_size() for one in keys) / cache.length,
             queries=max(heads // (getattr(text, "num_key_value_heads", None) or heads), 1),

@@ -19,6 +19,7 @@ from specframe.runtime.kernel.trunk import FusedTrunk
 from specframe.runtime.packed import Packed as PackedRuntime
 from specframe.runtime.packed import _compiled
 from specframe.target.hf import HF
+from specframe.task.ceilings import Weights
 from specframe.types import Rows
 from tests.models import model
 
@@ -213,6 +214,17 @@ def test_weights_are_kept_once() -> None:
         )
     )
     assert left == embedding + norms
+
+
+def test_what_a_pass_reads_is_counted_alike() -> None:
+    found = []
+    for target in both("llama", **WIDE):
+        cache = Dynamic()
+        cache.reset(rows=8, device=target.device)
+        target.prefill([3, 1, 4], cache)
+        found.append(Weights.of(target, cache))
+    assert found[0] == found[1]
+    assert found[0] is not None
 
 
 def test_bfloat16_weights_round_and_nothing_else() -> None:
