@@ -100,6 +100,18 @@ def test_blocks_compute_what_the_model_computes(name: str) -> None:
         torch.testing.assert_close(found.hidden, expected.hidden, rtol=1e-4, atol=1e-4)
 
 
+def test_gates_far_from_zero() -> None:
+    """e^-x of such a gate is more than a float holds."""
+    made = model("llama", **WIDE).float()
+    with torch.no_grad():
+        for block in made.model.layers:
+            block.mlp.gate_proj.weight.mul_(1e3)
+    packed = HF.of(copy.deepcopy(made), runtime=runtime())
+    plain = HF.of(made, runtime=Eager(buckets=None))
+    found, expected = scored(packed, [-1, 0, 1]).logits, scored(plain, [-1, 0, 1]).logits
+    assert (found - expected).abs().max() < 1e-3 * expected.std()
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_parts_of_the_model(name: str) -> None:
     plain, packed = both(name, **WIDE)

@@ -1,8 +1,8 @@
 // Blocks of a decoder on a CPU, in one call: products over packed weights, attention over our caches.
 //
 // Every row is computed by the same operations in the same order, however many rows there are and
-// wherever its ancestors' keys lie. So a verify pass of a tree gives bit for bit the logits that
-// plain decoding gives, and so does a prefill.
+// whatever lies between its ancestors' keys (whose slots ascend from root to leaf). So a verify pass
+// of a tree gives bit for bit the logits that plain decoding gives, and so does a prefill.
 
 #include "attention.h"
 

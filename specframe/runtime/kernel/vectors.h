@@ -31,8 +31,9 @@ static inline float total(vec v) {
   return sum;
 }
 
-// e^x within 2 units in the last place; 0 below -87.
+// e^x within 2 units in the last place; 0 below -87, and no more than e^88, which a float holds.
 static inline vec exponential(vec x) {
+  x = x < 88.0f ? x : x - x + 88.0f;
   vec n = x * 1.44269504f + 12582912.0f;  // rounds to an integer in the low bits
   ivec whole = (ivec)n << 23;
   n -= 12582912.0f;
