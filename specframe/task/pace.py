@@ -7,9 +7,16 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 _LINE_EVERY_S = 30.0
+
+
+def bar(word: str, last: ProgressColumn) -> Progress:
+    """A bar with its count on standard error, shown where that is a terminal."""
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), last)
+    return Progress(word, *columns, console=console, disable=not console.is_terminal)
 
 
 class Pace:
@@ -24,9 +31,7 @@ class Pace:
         self.done = self._done_before = done
         self.num_tokens = 0
         self._start = self._shown = time.monotonic()
-        console = Console(stderr=True)
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        self._bar = Progress(word, *columns, console=console, disable=not console.is_terminal)
+        self._bar = bar(word, TextColumn("{task.fields[note]}"))
         self._task = self._bar.add_task(word, total=total, completed=done, note="")
 
     def __enter__(self) -> Pace:

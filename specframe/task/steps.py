@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
+
+from specframe.task.pace import bar
 
 
 class Steps:
     """Counts steps of a known total on standard error, with the time left."""
 
     def __init__(self, word: str, *, total: int) -> None:
-        console = Console(stderr=True)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(word, *columns, console=console, disable=not console.is_terminal)
+        self._bar = bar(word, TimeRemainingColumn())
         self._task = self._bar.add_task(word, total=total)
 
     def __enter__(self) -> Steps:
