@@ -249,6 +249,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
+        words=overrides,
         trace=made.bound["trace"].make(),
     )
     if engine is not None and (reason := engine.parts.tree.explanation):

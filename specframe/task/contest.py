@@ -17,7 +17,7 @@ from specframe.task.quality import (
     number_is_right,
 )
 from specframe.task.rows import Reference, Row, digest_of
-from specframe.task.sides import BASELINE, METHOD, Sample, Turn, sides, turn_of
+from specframe.task.sides import BASELINE, METHOD, Sample, Side, Turn, sides, turn_of
 
 NUMBER, CODE = "number", "code"  # names of the scores
 OVERALL = "all"  # category of prompts that name none
@@ -34,7 +34,8 @@ class Rules:
 
 
 class Contest:
-    """An engine beside its baseline (if that is wanted) or beside texts of an earlier one."""
+    """An engine beside its baseline (if that is wanted) or beside texts of an earlier one, and
+    beside whatever else is added to `sides`."""
 
     def __init__(
         self, engine: Engine, rules: Rules, *, baseline: bool, reference: Reference | None
@@ -42,7 +43,7 @@ class Contest:
         self.engine = engine
         self.rules = rules
         self.reference = reference
-        self.sides = sides(engine, baseline=baseline)
+        self.sides: list[Side] = sides(engine, baseline=baseline)
         self._lossy = not engine.parts.accept.lossless
 
     def warm_up(self, record: PromptRecord) -> None:

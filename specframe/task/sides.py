@@ -16,6 +16,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.generation import Engine
 from specframe.meter import Meter
 from specframe.metrics import DepthCount, Metrics
+from specframe.task.forwards import forwards
 from specframe.task.questions import encode_turns
 from specframe.tree.base import TREES
 
@@ -25,13 +26,15 @@ BASELINE, METHOD = "baseline", "method"
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """Seconds of one answer, from its token ids on. first_s: until the first token is on the host;
-    prefill_s: until the first verify step; step_ms: each verify step, what follows it included."""
+    prefill_s: until the first verify step; step_ms: each verify step, what follows it included;
+    forward_s: within the target's forward, also where a drafter calls it; None: not known."""
 
     first_s: float
     prefill_s: float
     decode_s: float
     total_s: float
     step_ms: list[float]
+    forward_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +95,14 @@ class Turn:
 
 @dataclass
 class Side:
-    """One way to answer. before: its own answers to the earlier turns of the conversation."""
+    """One way to answer. before: its own answers to the earlier turns of the conversation.
+    drafter: its word; exact: name of the side whose text and speed it is held against."""
 
     name: str
     engine: Engine
     before: list[list[int]] = field(default_factory=list)
+    drafter: str | None = None
+    exact: str | None = None
 
     def begin(self) -> None:
         """A conversation starts."""
@@ -108,9 +114,16 @@ class Side:
 
     def answer(self, prompt: Sequence[int], sequence: int) -> Sample:
         """Answer with the ordinary clock."""
+        target = self.engine.parts.target
+        if target.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(target.device)
+        with forwards(target, target.device) as spent:
+            sample = self._answer(prompt, sequence)
+        timing = replace(sample.timing, forward_s=sum(spent.seconds()))
+        return replace(sample, timing=timing)
+
+    def _answer(self, prompt: Sequence[int], sequence: int) -> Sample:
         device = self.engine.parts.target.device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
         meter = Meter(device)
         decoding = self.engine.decoding(observers=[meter])
         stamps, counts = [], []
@@ -142,7 +155,7 @@ class Side:
             peak_memory_bytes=_peak(device),
         )
 
-    def split(self, prompt: Sequence[int], sequence: int) -> Split:
+    def split(self, prompt: Sequence[int], sequence: int) -> Split | None:
         """Answer once more with a clock that waits for the device at every stamp."""
         device = self.engine.parts.target.device
         meter = Meter(device, synchronise=True)
@@ -160,13 +173,14 @@ class Side:
 
 
 def sides(engine: Engine, *, baseline: bool) -> list[Side]:
-    """The method and, before it, drafter=none on the same target, runtime and cache.
-
-    The baseline's rule is match: without a draft every lossless rule is the same.
-    """
+    """The method and, before it, drafter=none on the same target, runtime and cache."""
     method = Side(METHOD, engine)
-    if not baseline:
-        return [method]
+    return [plain_side(BASELINE, engine), method] if baseline else [method]
+
+
+def plain_side(name: str, engine: Engine) -> Side:
+    """drafter=none on the parts of an engine. Its rule is match: without a draft every lossless
+    rule is the same."""
     chain: Any = TREES.get("chain")
     parts = replace(
         engine.parts,
@@ -175,7 +189,7 @@ def sides(engine: Engine, *, baseline: bool) -> list[Side]:
         accept=RULES.get("match")(),
         how="place",
     )
-    return [Side(BASELINE, Engine(parts, engine.settings)), method]
+    return Side(name, Engine(parts, engine.settings), drafter="none")
 
 
 def turn_of(side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[Sample]) -> Turn:
