@@ -77,9 +77,7 @@ class HF(Target):
         self._adopt(model, HFTokenizer.of(tokenizer), type(model).__name__, runtime)
         return self
 
-    def _adopt(
-        self, model: Any, tokenizer: Tokenizer | None, name: str, runtime: Runtime
-    ) -> None:
+    def _adopt(self, model: Any, tokenizer: Tokenizer | None, name: str, runtime: Runtime) -> None:
         refuse_recurrent(model.config, type(model))
         self.model = model.eval()
         text = model.config.get_text_config()

@@ -80,7 +80,7 @@ class Random(HF):
                 f"target.heads={heads} must divide target.hidden={hidden} into even sizes, and "
                 f"target.kv_heads={kv_heads} must divide the heads"
             )
-        shape = {
+        shape: dict[str, Any] = {
             "num_hidden_layers": layers,
             "hidden_size": hidden,
             "intermediate_size": intermediate,
@@ -97,11 +97,11 @@ class Random(HF):
 
 
 @torch.no_grad()
-def _made(shape: dict[str, int], dtype: torch.dtype, device: torch.device, seed: int) -> Any:
+def _made(shape: dict[str, Any], dtype: torch.dtype, device: torch.device, seed: int) -> Any:
     """The model, made where it will run: 7B of random numbers take a CPU minutes."""
     import transformers
 
-    no_ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    no_ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = transformers.LlamaConfig(**shape, **no_ids, tie_word_embeddings=False)
     config._attn_implementation = "sdpa"
     devices = [device] if device.type == "cuda" else []
@@ -114,5 +114,7 @@ def _made(shape: dict[str, int], dtype: torch.dtype, device: torch.device, seed:
         for block in model.model.layers:
             block.self_attn.o_proj.weight.mul_(scale)
             block.mlp.down_proj.weight.mul_(scale)
-        model.get_output_embeddings().weight.copy_(table.roll(1, 0)).mul_(shape["hidden_size"] ** -0.5)
+        model.get_output_embeddings().weight.copy_(table.roll(1, 0)).mul_(
+            shape["hidden_size"] ** -0.5
+        )
     return model

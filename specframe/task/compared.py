@@ -17,7 +17,7 @@ from specframe.task.peers import Peer, Question, Way, peers
 from specframe.task.sides import BASELINE, METHOD, Sample, Side, Split, Timing, plain_side
 
 PEERS = "peers"  # the word of task.compare that stands for other engines
-_APART = frozenset({"target", "runtime", "cache", "device"})  # words that bring their own buffers
+_APART = frozenset({"target", "runtime", "cache", "device"})  # words that plain decoding keeps
 _LEFT_OUT = (IncompatibleComponents, MissingResource, NoHead)  # what a side may fail by
 
 
@@ -89,6 +89,8 @@ class Comparing:
     def __init__(self, job: Job, entries: Sequence[str], *, held: Sequence[Side]) -> None:
         self._job = job
         self.found = Compared()
+        main = job.engine.parts
+        self._first = {id(main.target): main}
         self._plain = {side.engine.parts.target.name: side.name for side in held if _plain(side)}
         for entry in dict.fromkeys(entries):
             words = entry.split()
@@ -103,15 +105,18 @@ class Comparing:
                 self.found.left_out[entry] = " ".join(str(error).split())
 
     def _ours(self, entry: str, words: list[str]) -> None:
-        engine, main = self._job.rebuild(words), self._job.engine.parts
+        engine = self._job.rebuild(words)
         parts = engine.parts
-        if _APART.isdisjoint(word.partition("=")[0].partition(".")[0] for word in words):
-            # One set of buffers, so that what a runtime captured serves all of them.
-            parts = replace(parts, runtime=main.runtime, cache=main.cache)
-            parts.target.runtime = main.runtime
-            engine = Engine(parts, engine.settings)
+        # One runtime and one set of buffers a target, so that what was captured serves all sides.
+        first = self._first.setdefault(id(parts.target), parts)
+        own_cache = any(word.partition("=")[0].partition(".")[0] == "cache" for word in words)
+        cache = parts.cache if own_cache else first.cache
+        parts.target.runtime = first.runtime
+        engine = Engine(replace(parts, runtime=first.runtime, cache=cache), engine.settings)
         given = dict(word.split("=", 1) for word in words if "=" in word)
-        side = Side(entry, engine, drafter=given.get("drafter", self._job.config["drafter"]["name"]))
+        side = Side(
+            entry, engine, drafter=given.get("drafter", self._job.config["drafter"]["name"])
+        )
         if parts.target.name not in self._plain and side.drafter != "none":
             apart = [word for word in words if word.partition("=")[0].partition(".")[0] in _APART]
             self._add(plain_side(" ".join([*apart, "drafter=none"]), engine))

@@ -1,4 +1,4 @@
-"""Several sides beside each other: what each took, and how it stands to plain decoding and peers."""
+"""Several sides beside each other: what each took, beside plain decoding and beside peers."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def _line(rows: Sequence[Row], side: Side, label: str) -> Line:
         exact=side.exact,
         num_texts=len(turns),
         num_same_text=None if exact is None else sum(a.tokens == b.tokens for a, b in pairs),
-        speedup=None
-        if plain is None or told
-        else _ratio(ends, plain.tokens_per_s_end_to_end),
+        speedup=None if plain is None or told else _ratio(ends, plain.tokens_per_s_end_to_end),
         speedup_decode=decode,
         efficiency=_ratio(decode, total.acceptance_length),
         steps=_steps(turns),

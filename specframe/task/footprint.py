@@ -61,14 +61,14 @@ def _measured(words: Sequence[str]) -> dict[str, Any]:
 def weights_bytes(target: Target) -> int:
     """One copy of a target's weights, packed ones as they are kept; a head that is tied to the
     embedding counts once. 0 for a target that is no model."""
-    model: Any = getattr(target, "model", None)
-    if not isinstance(model, nn.Module):
+    if not isinstance(getattr(target, "model", None), nn.Module):
         return 0
+    model: Any = target.model  # type: ignore[attr-defined]
     held = sum(one.nbytes for one in model.parameters())
     packed = {one: one.weight.nbytes for one in model.modules() if isinstance(one, PackedLinear)}
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False):
         packed.pop(model.get_output_embeddings(), None)
-    return held + sum(packed.values())
+    return int(held + sum(packed.values()))
 
 
 def cache_bytes(cache: CacheManager, target: Target) -> int:

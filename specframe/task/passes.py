@@ -79,22 +79,17 @@ def _measured(
     capacity, tick = how
     parts = engine.parts
     extent = Extent(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
+    costing = Costing(engine, extent, capacity=capacity, tick=lambda _: None)
+    context = costing.extent.contexts[0]
+    runs = _runs(peers, rows, context)
+    now = BusyClock(parts.target.device).now
     ours: list[tuple[Sequence[float], Sequence[float]]] = []
     theirs: dict[str, list[list[float]]] = defaultdict(list)
-    costing, runs = Costing(engine, extent, capacity=capacity, tick=lambda _: None), {}
-    context = costing.extent.contexts[0]
-    now = BusyClock(parts.target.device).now
-    for peer, question in peers:
-        run = peer.pass_of(question, [place % _ALPHABET for place in range(context)])
-        if run is not None:
-            runs[peer.package] = run
-            for size in rows:
-                run(range(size))
     for _ in range(_ROUNDS):  # in turns, so that a drift of the machine meets all
         costs = costing.table()
         ours.append((costs.forward_ms[0], costs.pass_ms[0]))
         for name, run in runs.items():
-            theirs[name].append([_timed(lambda n=size, run=run: run(range(n)), now) for size in rows])
+            theirs[name].append([_timed(run, size, now) for size in rows])
         tick(1)
     weights = Weights.of(parts.target, parts.cache)
     limits: Ceilings | None = None if weights is None else measured(parts.target, costing.now)
@@ -111,9 +106,25 @@ def _measured(
     )
 
 
-def _timed(work: Callable[[], Any], now: Callable[[], float]) -> float:
+def _runs(
+    peers: Sequence[tuple[Peer, Question]], rows: Sequence[int], context: int
+) -> dict[str, Callable[[Sequence[int]], Any]]:
+    """Each peer's pass, run once at every size."""
+    found = {}
+    for peer, question in peers:
+        run = peer.pass_of(question, [place % _ALPHABET for place in range(context)])
+        if run is not None:
+            found[peer.package] = run
+            for size in rows:
+                run([place % _ALPHABET for place in range(size)])
+    return found
+
+
+def _timed(run: Callable[[Sequence[int]], Any], size: int, now: Callable[[], float]) -> float:
+    """Milliseconds of one pass."""
+    tokens = [place % _ALPHABET for place in range(size)]
     start = now()
-    work()
+    run(tokens)
     return 1e3 * (now() - start)
 
 

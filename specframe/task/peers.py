@@ -162,9 +162,7 @@ class Transformers(Peer):
         def answer(prompt: list[int]) -> list[int]:
             ids = torch.tensor([prompt], device=model.device)
             mask = torch.ones_like(ids)
-            out = model.generate(
-                ids, attention_mask=mask, generation_config=asked, **(given or {})
-            )
+            out = model.generate(ids, attention_mask=mask, generation_config=asked, **(given or {}))
             return out[0, len(prompt) :].tolist()
 
         return answer

@@ -42,6 +42,8 @@ def task(**given: Any) -> Benchmark:
         "per_category": None,
         "split": False,
         "run_code": False,
+        "compare": None,
+        "passes": None,
         "resamples": 100,
         "confidence": 0.95,
     }
