@@ -107,8 +107,15 @@ def test_a_tied_head_counts_once() -> None:
     assert weights_bytes(toy) == 0
 
 
-def test_a_process_that_fails_is_told() -> None:
-    assert "tree.dep" in footprint(["tree.dep=1"])["error"]
+@pytest.mark.parametrize(
+    ("errors", "told"), [("Traceback\nValueError: no\n", "ValueError: no"), ("", "exit code -9")]
+)
+def test_a_process_that_fails_is_told(
+    errors: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess([], -9, stdout="half a line", stderr=errors)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: done)
+    assert footprint(["target=toy"]) == {"error": told}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at in /proc")
