@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -12,13 +12,20 @@ from specframe.task.comparison import Line
 from specframe.task.passes import Passes
 
 _GB, _MB = 1e9, 1e6
+_WIDE = 150  # columns that all there is to say of a side takes
+Column = tuple[str, Callable[[Line], str]]
 
 
 def tables_of(
-    lines: Sequence[Line], machine: dict[str, Any] | None, passes: Sequence[Passes]
+    lines: Sequence[Line],
+    machine: dict[str, Any] | None,
+    passes: Sequence[Passes],
+    *,
+    width: int,
 ) -> list[Table | str]:
-    """What is printed of a comparison; machine: `gaps` by side and `memory`, if they were taken."""
-    found: list[Table | str] = [_sides(lines)]
+    """What is printed of a comparison; machine: `gaps` by side and `memory`, if they were taken;
+    width: columns of the terminal."""
+    found: list[Table | str] = [*_sides(lines, width)]
     if any(len(one.categories) > 1 for one in lines):
         found.append(_categories(lines))
     if any(one.steps for one in lines):
@@ -30,26 +37,18 @@ def tables_of(
     return found
 
 
-def _sides(lines: Sequence[Line]) -> Table:
-    """over plain: of the same target by us, with prefill; decode: without it."""
-    headings = ["seconds", "tokens/s", "over plain", "decode", "over peer", "efficiency"]
-    table = _table("", [*headings, "forwards", "acceptance", "outside", "same text"])
-    for one in lines:
-        told = one.num_same_text is not None
-        table.add_row(
-            one.label + (" (synthetic)" if one.synthetic else ""),
-            "" if one.synthetic else f"{one.seconds:.2f}",
-            _number(one.tokens_per_s, 1),
-            _number(one.speedup),
-            _number(one.speedup_decode),
-            _number(one.over_peer),
-            "" if one.peer else _number(one.efficiency),
-            "" if one.num_forwards is None else str(one.num_forwards),
-            _number(one.acceptance_length),
-            _percent(one.outside),
-            f"{one.num_same_text}/{one.num_texts}" if told else "",
-        )
-    return table
+def _sides(lines: Sequence[Line], width: int) -> list[Table]:
+    """In one table, or two where that would not fit."""
+    halves = [_SPEED, _COUNTS]
+    columns = [_SPEED + _COUNTS] if width >= _WIDE else halves
+    tables = []
+    for chosen in columns:
+        table = _table("", [heading for heading, _ in chosen])
+        for one in lines:
+            label = one.label + (" (synthetic)" if one.synthetic else "")
+            table.add_row(label, *(cell(one) for _, cell in chosen))
+        tables.append(table)
+    return tables
 
 
 def _categories(lines: Sequence[Line]) -> Table:
@@ -131,5 +130,26 @@ def _number(number: float | None, digits: int = 2) -> str:
     return "" if number is None else f"{number:.{digits}f}"
 
 
+def _share(count: int | None, of: int) -> str:
+    return "" if count is None else f"{count}/{of}"
+
+
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
+
+
+# over plain: of the same target by us, with prefill; decode: without it.
+_SPEED: list[Column] = [
+    ("seconds", lambda one: "" if one.synthetic else f"{one.seconds:.2f}"),
+    ("tokens/s", lambda one: _number(one.tokens_per_s, 1)),
+    ("over plain", lambda one: _number(one.speedup)),
+    ("decode", lambda one: _number(one.speedup_decode)),
+    ("over peer", lambda one: _number(one.over_peer)),
+]
+_COUNTS: list[Column] = [
+    ("efficiency", lambda one: "" if one.peer else _number(one.efficiency)),
+    ("forwards", lambda one: "" if one.num_forwards is None else str(one.num_forwards)),
+    ("acceptance", lambda one: _number(one.acceptance_length)),
+    ("outside", lambda one: _percent(one.outside)),
+    ("same text", lambda one: _share(one.num_same_text, one.num_texts)),
+]

@@ -18,6 +18,7 @@ from specframe.task.gaps import host_gaps
 from specframe.task.passes import Passes, passes_of
 from specframe.task.rows import Row
 from specframe.task.sides import BASELINE, METHOD, Side
+from specframe.task.tables import terminal
 from specframe.task.verdict import Verdict
 
 
@@ -68,7 +69,10 @@ class Lineup:
             "passes": [one.as_dict() for one in self._passes],
             "machine": self._machine,
         }
-        tables = tables_of(lines, self._machine, self._passes) if lines else []
+        tables: list[Table | str] = []
+        if lines:
+            width = terminal().width
+            tables = tables_of(lines, self._machine, self._passes, width=width)
         return held, [*tables, *(f"left out: {one}: {why}" for one, why in left_out.items())]
 
 

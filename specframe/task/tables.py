@@ -24,9 +24,7 @@ def show(
     found: Numbers, said: Verdict, *, folder: Path, instead: Sequence[Table | str] = ()
 ) -> None:
     """Print what was measured; instead: of a comparison, in the place of the method's own."""
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
+    console = terminal()
     overall = found["overall"]
     for one in instead or ([] if overall is None else _own(found, overall)):
         console.print(one, soft_wrap=isinstance(one, str))
@@ -35,6 +33,14 @@ def show(
     for sentence in said.failures:
         console.print(f"FAILED: {sentence}", soft_wrap=True)
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
+
+
+def terminal() -> Console:
+    """Where tables go: the terminal, or a wide page where there is none."""
+    console = Console(highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
 
 
 def _own(found: Numbers, overall: Numbers) -> list[Table | str]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from rich.table import Table
+from rich.console import Console
 
 import specframe
 from specframe.build import plan
@@ -296,7 +296,21 @@ def test_the_model_is_put_back() -> None:
     assert "forward" not in vars(model)
 
 
-def test_tables_leave_out_what_was_not_taken() -> None:
-    from specframe.task.comparison_tables import tables_of
-
-    assert [type(one) for one in tables_of([], None, [])] == [Table]
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_narrow_terminal_cuts_no_column(
+    width: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    for module in ("lineup", "tables"):
+        monkeypatch.setattr(f"specframe.task.{module}.terminal", lambda: console)
+    entry = "target=random target.seed=5 target.vocab_size=500 drafter=suffix"
+    task(entry, "peers=transformers", split=True).run(job(tmp_path))
+    out = capsys.readouterr().out
+    assert "\u2026" not in out
+    assert max(map(len, out.splitlines()[:20])) <= width
+    for heading in ("tokens/s", "over peer", "efficiency", "acceptance", "same text", "gaps"):
+        assert heading in out
+    assert out.count("generate()") == (2 if width == 80 else 1)
