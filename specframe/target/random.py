@@ -103,11 +103,12 @@ def _made(shape: dict[str, Any], dtype: torch.dtype, device: torch.device, seed:
 
     no_ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = transformers.LlamaConfig(**shape, **no_ids, tie_word_embeddings=False)
-    config._attn_implementation = "sdpa"
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), device:
         torch.manual_seed(seed)
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = transformers.AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation="sdpa"
+        )
         # A stream that the embedding leads, however many blocks add to it.
         table = model.get_input_embeddings().weight.normal_()
         scale = (2 * shape["num_hidden_layers"]) ** -0.5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from specframe.errors import ConfigError, MissingResource
-from specframe.registry import Registry
+from specframe.registry import Registry, no_such_option
 
 PEERS: dict[str, type[Peer]] = {}  # by name, in the order in which they are measured
 C = TypeVar("C", bound="type[Peer]")
@@ -85,7 +86,8 @@ def peers(name: str | None = None) -> list[Peer]:
     if Registry.plugins is not None:
         Registry.plugins.bring_all()
     if name is not None and name not in PEERS:
-        raise ConfigError(f"task.compare: peers={name}: no such peer; there are {', '.join(PEERS)}")
+        failures = Registry.plugins.failures() if Registry.plugins else {}
+        raise ConfigError(f"task.compare: {no_such_option('peers', name, PEERS, failures)}")
     chosen = [PEERS[name]] if name is not None else list(PEERS.values())
     here = [one for one in chosen if importlib.util.find_spec(one.package) is not None]
     if name is not None and not here:

@@ -17,6 +17,8 @@ import specframe
 from specframe.build import plan
 from specframe.compose import compose, replaced
 from specframe.errors import ConfigError
+from specframe.plugins import bootstrap
+from specframe.registry import Registry
 from specframe.task import peers as peers_module
 from specframe.task.base import Job
 from specframe.task.benchmark import Benchmark
@@ -173,7 +175,7 @@ def test_a_side_that_cannot_be_is_left_out_and_told(
     [
         ("drafter=sufix", (), "Did you mean 'suffix'"),
         ("drafter=suffix tree.dept=3", (), "tree.dept"),
-        ("peers=nobody", (), r"peers=nobody: no such peer; there are transformers"),
+        ("peers=nobody", (), r"peers=nobody: no such option\. Available: .*transformers"),
         ("peers", ("target=toy",), "peers run a model of transformers, .* use target=hf"),
         ("peers", ("sampling.temperature=1",), "decode greedily .* sampling.temperature"),
         ("peers", ("sampling.bad_words=[b]",), "decode greedily .* sampling.bad_words"),
@@ -250,6 +252,36 @@ def test_a_plugin_brings_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "Echo" not in [type(one).__name__ for one in peers()]
     task("peers=echo").run(job(tmp_path / "again"))
     assert "not_installed_anywhere is not installed" in str(comparison(tmp_path / "again"))
+
+
+PLUGIN = """
+from specframe.task.peers import Peer, Way, peer
+
+@peer("mine")
+class Mine(Peer):
+    package = "json"
+
+    def ways(self, question):
+        return [Way(label="mine", answer=lambda prompt: [1] * question.max_new_tokens)]
+"""
+
+
+def test_a_folder_is_all_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    monkeypatch.setattr(peers_module, "PEERS", dict(peers_module.PEERS))
+    monkeypatch.setenv("SPECFRAME_PLUGINS", str(tmp_path))
+    held = Registry.plugins
+    try:
+        bootstrap()
+        assert task("peers=mine").run(job(tmp_path / "run")) == 0
+    finally:
+        Registry.plugins = held
+        monkeypatch.undo()
+        bootstrap()
+        for name in [name for name in sys.modules if name.startswith("specframe.ext.mine")]:
+            del sys.modules[name]
+    assert sides(tmp_path / "run")["mine"]["num_tokens"] == 12
 
 
 def test_economize_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
