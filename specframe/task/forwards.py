@@ -30,6 +30,7 @@ def forwards(owner: Any, device: torch.device) -> Iterator[Forwards]:
     """Watches `owner.forward` while it lasts."""
     spent = Forwards(Clock(device))
     forward = owner.forward
+    hooked = vars(owner).get("forward")  # accelerate puts its own there
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         clock = Clock(device)
@@ -46,4 +47,7 @@ def forwards(owner: Any, device: torch.device) -> Iterator[Forwards]:
     try:
         yield spent
     finally:
-        del owner.forward
+        if hooked is None:
+            del owner.forward
+        else:
+            owner.forward = hooked

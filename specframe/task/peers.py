@@ -19,6 +19,7 @@ import torch
 from specframe.errors import ConfigError, MissingResource
 from specframe.registry import Registry, no_such_option
 
+_NO_TOKEN = -1  # where no token ends a text; None would be the model's own end
 PEERS: dict[str, type[Peer]] = {}  # by name, in the order in which they are measured
 C = TypeVar("C", bound="type[Peer]")
 Answer = Callable[[list[int]], list[int]]
@@ -156,7 +157,7 @@ class Transformers(Peer):
             max_new_tokens=question.max_new_tokens,
             do_sample=False,
             repetition_penalty=1.0,
-            eos_token_id=list(question.eos_ids) or None,
+            eos_token_id=list(question.eos_ids) or [_NO_TOKEN],
             pad_token_id=0,
             **(config or {}),
         )
@@ -164,7 +165,12 @@ class Transformers(Peer):
         def answer(prompt: list[int]) -> list[int]:
             ids = torch.tensor([prompt], device=model.device)
             mask = torch.ones_like(ids)
-            out = model.generate(ids, attention_mask=mask, generation_config=asked, **(given or {}))
+            with warnings.catch_warnings():
+                # Of transformers' own parts to each other.
+                warnings.simplefilter("ignore", FutureWarning)
+                out = model.generate(
+                    ids, attention_mask=mask, generation_config=asked, **(given or {})
+                )
             return out[0, len(prompt) :].tolist()
 
         return answer

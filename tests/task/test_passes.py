@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import specframe
 from specframe.build import plan
@@ -98,6 +99,13 @@ def test_memory_of_a_process_of_its_own() -> None:
     )
 
 
+@pytest.mark.slow
+def test_the_default_model_is_in_memory_once() -> None:
+    found = footprint(["drafter=none", "tree=chain"])
+    assert found["weights_bytes"] == 538_060_032
+    assert 0.9 < found["ratio"] < 1.3
+
+
 def test_a_tied_head_counts_once() -> None:
     made = model("llama", tie_word_embeddings=True, hidden_size=64, head_dim=16).float()
     size = sum(one.nbytes for one in made.parameters())
@@ -149,6 +157,14 @@ def test_idle_share(spans: list[tuple[float, float]], share: float | None) -> No
 
 def test_a_cpu_has_no_gaps(tmp_path: Path) -> None:
     assert host_gaps(job(tmp_path).engine, [1, 2, 3]) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gaps_of_a_device(tmp_path: Path) -> None:
+    engine = job(tmp_path, "device=cuda", "max_new_tokens=200").engine
+    share = host_gaps(engine, [1, 2, 3])
+    assert share is not None and 0 < share < 1
 
 
 def run(tmp_path: Path, *words: str) -> str:
