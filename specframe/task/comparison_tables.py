@@ -79,7 +79,7 @@ def _passes(one: Passes) -> Table:
     )
     headings = ["ms", "of one row"]
     for name in one.peers:
-        headings += [name, f"of {name}'s one row"]
+        headings += [name, f"ours / {name} 1 row"]
     moved = one.moved is not None and one.copy_bytes_per_s
     headings += ["GB/s", "of a copy's"] if moved else []
     table = _table(title, headings, first="rows")

@@ -55,7 +55,7 @@ def test_passes_of_ours_and_of_peers(
     assert mine["moved"][0] == mine["moved"][2] > weights_of(asked)
     assert mine["copy_bytes_per_s"] > 1e8
     out = capsys.readouterr().out
-    for word in ("a plain step", "of one row", "of transformers's one row", "GB/s", "2.00 of one"):
+    for word in ("a plain step", "of one row", "ours / transformers 1 row", "GB/s", "2.00 of one"):
         assert word in out
 
 

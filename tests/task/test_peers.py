@@ -27,6 +27,7 @@ from specframe.task.contest import Contest, Rules
 from specframe.task.forwards import forwards
 from specframe.task.peers import Peer, Question, Way, peer, peers
 from specframe.task.sides import BASELINE, METHOD, Side
+from tests.models import byte_tokenizer, model
 from tests.task.test_benchmark import task as task_of
 
 RANDOM = (
@@ -208,16 +209,37 @@ def test_a_side_with_another_text_is_a_failure(
 
 def test_a_draft_that_the_target_names_assists(tmp_path: Path) -> None:
     asked = job(tmp_path)
-    model = asked.engine.parts.target.model  # type: ignore[attr-defined]
+    held = asked.engine.parts.target.model  # type: ignore[attr-defined]
     draft = specframe.load([*RANDOM, "target.seed=9"]).parts.target.model  # type: ignore[attr-defined]
-    question = Question(model=model, draft=draft, max_new_tokens=6, eos_ids=())
+    question = Question(model=held, draft=draft, max_new_tokens=6, eos_ids=())
     ways = peers_module.Transformers().ways(question)
     assert [way.like for way in ways] == ["none", "ngram", "lm"]
     prompt = asked.engine.encode("hello")
     expected = asked.engine.generate(prompt).tokens
-    model.generation_config.eos_token_id = expected[2]  # the run names no end, so there is none
+    held.generation_config.eos_token_id = expected[2]  # the run names no end, so there is none
     assert [way.answer(prompt) for way in ways] == [expected] * 3
-    model.generation_config.eos_token_id = None
+    held.generation_config.eos_token_id = None
+
+
+@pytest.mark.parametrize("drafts", ["other", "itself"])
+def test_the_draft_is_the_targets_unless_it_is_the_target(drafts: str, tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    for seed, name in enumerate(("model", "other")):
+        made = model("llama", seed=seed, vocab_size=len(tokenizer))
+        made.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    path = tmp_path / "model"
+    draft = path if drafts == "itself" else tmp_path / "other"
+    words = ["target=hf", f"target.path={path}", f"target.draft={draft}", "raw=true"]
+    asked = job(tmp_path / "run", *words, "target.dtype=float64", "device=cpu")
+    assert task("drafter=lm", "peers=transformers").run(asked) == 0
+    found = sides(tmp_path / "run")
+    label = "generate(assistant_model=LlamaForCausalLM)"
+    assert (label in found) == (drafts == "other")
+    if drafts == "other":
+        assert found[label]["num_same_text"] == 2
+        ratio = found[label]["seconds"] / found["drafter=lm"]["seconds"]
+        assert found["drafter=lm"]["over_peer"] == pytest.approx(ratio)
 
 
 def test_an_end_token_ends_a_peers_text_too(tmp_path: Path) -> None:
