@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from specframe.cache.base import CacheManager
 from specframe.cache.dynamic import Dynamic
 from specframe.runtime.eager import Eager
 from specframe.runtime.kernel import library as kernel
+from specframe.runtime.kernel import matrix
 from specframe.runtime.kernel.matrix import Packed, PackedLinear, pack_linears
 from specframe.runtime.kernel.trunk import FusedTrunk
 from specframe.runtime.packed import Packed as PackedRuntime
@@ -228,6 +230,21 @@ def test_weights_are_kept_once() -> None:
         )
     )
     assert left == embedding + norms
+
+
+def test_each_weight_goes_when_it_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
+    weights = [weakref.ref(layer.weight) for layer in held.children()]
+    alive = []
+
+    class Counting(PackedLinear):
+        def __init__(self, layer: nn.Linear, *, half: bool) -> None:
+            super().__init__(layer, half=half)
+            alive.append(sum(one() is not None for one in weights))
+
+    monkeypatch.setattr(matrix, "PackedLinear", Counting)
+    pack_linears(held, half=False)
+    assert alive == [6, 5, 4, 3, 2, 1]
 
 
 def _resident(start: int) -> int:

@@ -81,8 +81,10 @@ class PackedLinear(nn.Module):
 def pack_linears(model: nn.Module, *, half: bool, but: Collection[nn.Module | None] = ()) -> None:
     """Replace every plain float32 linear layer on a CPU; each weight is released at once."""
     files = MappedFiles.now()
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
+    # No list may hold the layers, or all weights would be there twice at the end.
+    for parent in [one for one in model.modules() if not is_plain(one)]:
+        for name in [name for name, _ in parent.named_children()]:
+            layer: nn.Module = getattr(parent, name)
             if is_plain(layer) and not any(layer is one for one in but):
                 setattr(parent, name, PackedLinear(layer, half=half))
                 files.let_go(layer.weight)
