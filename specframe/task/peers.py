@@ -19,7 +19,6 @@ import torch
 from specframe.errors import ConfigError, MissingResource
 from specframe.registry import Registry, no_such_option
 
-_NO_TOKEN = -1  # where no token ends a text; None would be the model's own end
 PEERS: dict[str, type[Peer]] = {}  # by name, in the order in which they are measured
 C = TypeVar("C", bound="type[Peer]")
 Answer = Callable[[list[int]], list[int]]
@@ -152,12 +151,14 @@ class Transformers(Peer):
         import transformers
 
         model = question.model
-        # A model's own generation config may sample or penalise, which nobody asked for here.
+        # A model's own generation config may sample, penalise or end a text, which nobody asked for
+        # here; an id that it has not is never said.
+        none = model.config.get_text_config().vocab_size
         asked = transformers.GenerationConfig(
             max_new_tokens=question.max_new_tokens,
             do_sample=False,
             repetition_penalty=1.0,
-            eos_token_id=list(question.eos_ids) or [_NO_TOKEN],
+            eos_token_id=list(question.eos_ids) or [none],
             pad_token_id=0,
             **(config or {}),
         )
