@@ -13,7 +13,7 @@ from specframe.task.ceilings import Ceilings, Weights, measured
 from specframe.task.compared import PeerSide
 from specframe.task.costing import BusyClock, Costing, Extent
 from specframe.task.peers import Peer, Question
-from specframe.task.sides import Side
+from specframe.task.sides import Side, plain_side
 from specframe.task.steps import Steps
 
 CONTEXT = 128  # tokens behind which passes are measured
@@ -51,14 +51,12 @@ def passes_of(
     *,
     capacity: int | None,
 ) -> list[Passes]:
-    """One table for each target and runtime among our sides that decode plainly; peers go to the
+    """One table for each target and runtime among our sides, without their drafts; peers go to the
     first of their target."""
-    plain = {
-        id(side.engine.parts.target): side
-        for side in reversed(sides)
-        if side.drafter == "none" and not isinstance(side, PeerSide)
-    }
-    engines = [side.engine for side in sides if plain.get(id(side.engine.parts.target)) is side]
+    ours = [side for side in sides if not isinstance(side, PeerSide)]
+    first = {id(side.engine.parts.target): side for side in reversed(ours)}
+    chosen = [side for side in ours if first[id(side.engine.parts.target)] is side]
+    engines = [plain_side(side.name, side.engine).engine for side in chosen]
     found, told = [], set[str]()
     with Steps("passes", total=_ROUNDS * len(engines)) as steps:
         for engine in engines:

@@ -42,8 +42,10 @@ def test_passes_of_ours_and_of_peers(
     without_memory(monkeypatch)
     asked = job(tmp_path, "target.layers=6", "target.hidden=256")
     other = "target=random target.seed=3 drafter=suffix"
-    assert task(other, "peers=transformers", passes=[1, 8, 64]).run(asked) == 0
-    mine, theirs = comparison(tmp_path)["passes"]
+    entries = (other, "runtime=packed drafter=suffix", "peers=transformers")
+    assert task(*entries, passes=[1, 8, 64]).run(asked) == 0
+    mine, theirs, packed = comparison(tmp_path)["passes"]
+    assert packed["runtime"] == "packed" and packed["target"] == mine["target"]
     assert mine["rows"] == theirs["rows"] == [1, 8, 64]
     assert mine["target"] != theirs["target"] and mine["runtime"] == "eager"
     assert mine["context"] == 128
