@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from specframe.runtime.base import RUNTIMES, Runtime, Trunk
+from specframe.runtime.base import RUNTIMES, Pass, Runtime, Trunk
 
 
 @RUNTIMES.register("packed")
@@ -36,7 +36,7 @@ class Packed(Runtime):
         super().__init__(buckets=buckets)
         self._half, self._half_drafts = weights == "bfloat16", drafts == "bfloat16"
 
-    def wrap(self, fn: Callable[..., Any], key: Hashable) -> Callable[..., Any]:
+    def wrap(self, fn: Pass, key: Hashable) -> Pass:
         return fn
 
     def adopt(self, model: nn.Module) -> Trunk | None:
