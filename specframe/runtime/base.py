@@ -48,6 +48,11 @@ class Runtime(ABC):
             )
         self.buckets = buckets
 
+    @property
+    def lossy(self) -> str | None:
+        """Why a target's text may not be that of the weights as they were loaded; None: it is."""
+        return None
+
     @abstractmethod
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
         """A callable that computes `fn(fed, held)`; calls with one key see one set of shapes.
@@ -65,6 +70,10 @@ class Runtime(ABC):
         """Lay a freshly loaded target's weights out anew, if that is of use; None: its own code
         runs its blocks."""
         return None
+
+    def drafting(self) -> Runtime:
+        """The runtime of a draft model: rounding its weights costs drafts, never text."""
+        return self
 
     def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         """Lay a draft head's weights out anew, but for its output layers, which `table` reads.

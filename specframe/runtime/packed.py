@@ -22,19 +22,31 @@ class Packed(Runtime):
     layers. Rows are computed alike in every company, so drafting changes no bit of the text. Other
     dtypes and devices are left as they are. The kernel is compiled once per machine (seconds).
 
-    weights: what the target's are kept as; bfloat16 is lossy. drafts: the same of a draft head,
-    which changes no text.
+    weights: what the target's are kept as; bfloat16 and int8 round them, which is lossy. drafts:
+    the same of draft heads and draft models, which changes no text.
     """
 
     def __init__(
         self,
         *,
-        weights: Literal["float32", "bfloat16"],
-        drafts: Literal["float32", "bfloat16"],
+        weights: Literal["float32", "bfloat16", "int8"],
+        drafts: Literal["float32", "bfloat16", "int8"],
         buckets: list[int] | None,
     ) -> None:
         super().__init__(buckets=buckets)
-        self._half, self._half_drafts = weights == "bfloat16", drafts == "bfloat16"
+        self._weights, self._drafts = weights, drafts
+
+    @property
+    def lossy(self) -> str | None:
+        if self._weights == "float32":
+            return None
+        return (
+            f"runtime.weights={self._weights} rounds the target's weights, so its text may differ "
+            "from float32's"
+        )
+
+    def drafting(self) -> Runtime:
+        return Packed(weights=self._drafts, drafts=self._drafts, buckets=self.buckets)
 
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
         return fn
@@ -45,7 +57,7 @@ class Packed(Runtime):
         from specframe.runtime.kernel.matrix import pack_linears
         from specframe.runtime.kernel.trunk import FusedTrunk, fits
 
-        pack_linears(model, half=self._half)
+        pack_linears(model, kept=self._weights)
         if not fits(model):
             return None
         base: Any = model.model
@@ -55,7 +67,7 @@ class Packed(Runtime):
         if _is_ours(net) and _compiled():
             from specframe.runtime.kernel.matrix import pack_linears
 
-            pack_linears(net, half=self._half_drafts, but=tables)
+            pack_linears(net, kept=self._drafts, but=tables)
 
     def table(self, weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
@@ -63,7 +75,7 @@ class Packed(Runtime):
             return super().table(weight, bias)
         from specframe.runtime.kernel import matrix
 
-        return matrix.Packed(weight, bias, half=self._half_drafts)
+        return matrix.Packed(weight, bias, kept=self._drafts)
 
 
 def _is_ours(model: nn.Module) -> bool:

@@ -35,11 +35,8 @@ class Matrix(Structure):
     """A packed weight, as product.h has it."""
 
     _fields_ = [
-        ("panels", c_void_p),
-        ("bias", c_void_p),
-        ("columns", c_long),
-        ("k", c_long),
-        ("half", c_long),
+        *((name, c_void_p) for name in ("panels", "scales", "bias")),
+        *((name, c_long) for name in ("columns", "k", "bytes")),
     ]
 
 
@@ -77,7 +74,7 @@ def library() -> ctypes.CDLL:
     found = ctypes.CDLL(str(_built()))
     found.panel_columns.restype = found.scratch_floats.restype = c_long
     found.scratch_floats.argtypes = found.run.argtypes = [POINTER(Pass)]
-    found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_int, c_int]
+    found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
     found.linear.argtypes = [POINTER(Matrix), c_void_p, c_void_p, c_long, c_long]
     found.pack.restype = found.linear.restype = found.run.restype = None
     return found
