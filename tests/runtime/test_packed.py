@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from specframe.cache.dynamic import Dynamic
 from specframe.errors import IncompatibleComponents
 from specframe.runtime.eager import Eager
 from specframe.runtime.kernel import library as kernel
-from specframe.runtime.kernel.matrix import Kept, Packed, PackedLinear
+from specframe.runtime.kernel.matrix import Kept, Packed, PackedLinear, pack_linears
 from specframe.runtime.kernel.trunk import FusedTrunk
 from specframe.runtime.packed import Packed as PackedRuntime
 from specframe.runtime.packed import _compiled
@@ -233,6 +234,31 @@ def test_weights_are_kept_once() -> None:
         )
     )
     assert left == embedding + norms
+
+
+def _resident(start: int) -> int:
+    """Bytes in memory of the mapping that begins there."""
+    text = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
+    mapping = text.partition(f"\n{start:08x}-")[2]
+    return 1024 * int(mapping.partition("\nRss:")[2].split()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at in /proc")
+@pytest.mark.parametrize("written", [False, True])
+def test_a_mapped_weight_leaves_memory_once_packed(written: bool, tmp_path: Path) -> None:
+    shape = (1024, 512)
+    values = torch.randn(shape)
+    values.numpy().tofile(tmp_path / "weight")
+    mapped = torch.from_file(str(tmp_path / "weight"), size=values.numel()).view(shape)
+    if written:  # memory's own now: the file has other bytes
+        mapped[5, 7] = values[5, 7] = 3.0
+    layer = nn.Linear(*reversed(shape), bias=False)
+    layer.weight = nn.Parameter(mapped)
+    held = nn.Sequential(layer)
+    pack_linears(held, kept="float32")
+    assert (_resident(mapped.data_ptr()) >= mapped.nbytes) == written
+    assert torch.equal(held[0].packed.unpacked(), values)
+    assert torch.equal(mapped, values), "whoever else holds the weight reads it as it was"
 
 
 def test_what_a_pass_reads_is_counted_alike() -> None:

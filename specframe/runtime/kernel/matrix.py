@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from specframe.runtime.kernel.library import Matrix, library
+from specframe.runtime.kernel.pages import MappedFiles
 
 Kept = Literal["float32", "bfloat16", "int8"]  # what a weight is kept as
 _ALIGNMENT = 64  # bytes: a line of the processor's cache
@@ -83,10 +84,12 @@ class PackedLinear(nn.Module):
 
 def pack_linears(model: nn.Module, *, kept: Kept, but: Collection[nn.Module | None] = ()) -> None:
     """Replace every plain float32 linear layer on a CPU; each weight is released at once."""
+    files = MappedFiles.now()
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if is_plain(layer) and not any(layer is one for one in but):
                 setattr(parent, name, PackedLinear(layer, kept=kept))
+                files.let_go(layer.weight)
 
 
 def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
