@@ -12,6 +12,7 @@ from torch import nn
 
 from specframe.cache.base import CacheManager
 from specframe.runtime.kernel.matrix import PackedLinear
+from specframe.runtime.kernel.onednn import OneDNNLinear
 from specframe.target.base import Target
 
 _COPY_BYTES = {"cpu": 2**26, "cuda": 2**30}  # larger than any cache
@@ -86,7 +87,11 @@ class Weights:
         model = getattr(target, "model", None)
         if not isinstance(model, nn.Module) or not cache.length:
             return None
-        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, PackedLinear))]
+        linear = [
+            one
+            for one in model.modules()
+            if isinstance(one, (nn.Linear, PackedLinear, OneDNNLinear))
+        ]
         sizes = [(one.out_features * one.in_features, one.weight.element_size()) for one in linear]
         keys = [tensor for layer in range(target.num_layers) for tensor in cache.read(layer)]
         config: Any = model.config

@@ -32,7 +32,8 @@ TAPS = ("embed", "resid:0", "resid:2", "resid:3", "final_prenorm", "final_postno
 
 
 def runtime(**changes: Any) -> PackedRuntime:
-    return PackedRuntime(**{"weights": "float32", "drafts": "bfloat16", "buckets": None, **changes})
+    values = {"weights": "float32", "drafts": "bfloat16", "kernel": "own", "buckets": None}
+    return PackedRuntime(**{**values, **changes})
 
 
 def both(name: str, **changes: Any) -> tuple[HF, HF]:

@@ -71,7 +71,7 @@ def library() -> ctypes.CDLL:
 
     Raises NoCompiler.
     """
-    found = ctypes.CDLL(str(_built()))
+    found = ctypes.CDLL(str(built()))
     found.panel_columns.restype = found.scratch_floats.restype = c_long
     found.scratch_floats.argtypes = found.run.argtypes = [POINTER(Pass)]
     found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
@@ -80,7 +80,8 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def _built() -> Path:
+def built() -> Path:
+    """The compiled kernel's file, named by its source, compiler and this processor."""
     compiler = _compiler()
     digest = hashlib.sha256(_processor().encode())
     for part in (*(_HERE / name for name in _SOURCES), Path(compiler).resolve()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from ctypes import byref
 from typing import Literal, TypeGuard, get_args
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from specframe.runtime.kernel.library import Matrix, library
+from specframe.runtime.kernel.onednn import OneDNNLinear
 from specframe.runtime.kernel.pages import MappedFiles
 
 Kept = Literal["float32", "bfloat16", "int8"]  # what a weight is kept as
@@ -82,14 +83,29 @@ class PackedLinear(nn.Module):
         return self.packed(x)
 
 
-def pack_linears(model: nn.Module, *, kept: Kept, but: Collection[nn.Module | None] = ()) -> None:
-    """Replace every plain float32 linear layer on a CPU; each weight is released at once."""
+def pack_linears(
+    model: nn.Module,
+    *,
+    kept: Kept,
+    kernels: Mapping[tuple[int, ...], str] | None = None,
+    but: Collection[nn.Module | None] = (),
+) -> None:
+    """Replace every plain float32 linear layer on a CPU; each weight is released at once.
+
+    kernels: by the shape of a weight, own, onednn, or torch, which is the layer as it is; None:
+    all are our own.
+    """
     files = MappedFiles.now()
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
-            if is_plain(layer) and not any(layer is one for one in but):
-                setattr(parent, name, PackedLinear(layer, kept=kept))
-                files.let_go(layer.weight)
+            if not is_plain(layer) or any(layer is one for one in but):
+                continue
+            kernel = "own" if kernels is None else kernels[tuple(layer.weight.shape)]
+            if kernel == "torch":
+                continue
+            own = kernel == "own"
+            setattr(parent, name, PackedLinear(layer, kept=kept) if own else OneDNNLinear(layer))
+            files.let_go(layer.weight)
 
 
 def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
