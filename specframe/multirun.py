@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from specframe.registry import describe
 
 _TARGET = ("target", "device", "runtime")  # keys that decide which target is loaded
 _DRAFTER = ("experiment", "drafter")
+_ANSWERS = ("rows.jsonl", "generations.jsonl")  # of a run, a line a prompt
 _SWEEPERS = "hydra._internal.core_plugins.basic_sweeper"
 
 
@@ -156,7 +158,7 @@ def _run(work: Callable[[], None], place: Place, manner: Manner) -> None:
         status, reason, error = SKIPPED, " ".join(str(exc).split()), exc
     except SystemExit as exc:
         if exc.code:  # a task's verdict, such as certify's
-            status, reason = FAILED, f"exit code {exc.code}"
+            status, reason = FAILED, f"exit code {exc.code}{_first_error(place.directory)}"
             error = RuntimeError(reason)
     except Exception as exc:
         status, reason, error = FAILED, describe(exc), exc
@@ -164,6 +166,16 @@ def _run(work: Callable[[], None], place: Place, manner: Manner) -> None:
     place.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
     if error is not None and not manner.keep:
         raise error
+
+
+def _first_error(directory: Path) -> str:
+    """Why the first prompt that could not be answered was not, if that is what failed."""
+    for name in _ANSWERS:
+        with suppress(OSError, ValueError), (directory / name).open(encoding="utf-8") as lines:
+            for line in lines:
+                if error := json.loads(line).get("error"):
+                    return f": {' '.join(str(error).split())}"
+    return ""
 
 
 def _objective(place: Place, name: str) -> float:
