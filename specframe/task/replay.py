@@ -21,7 +21,7 @@ from specframe.task.base import TASKS, Job, Task
 from specframe.task.pace import Pace
 from specframe.task.replaying import Record, read_record
 from specframe.task.scoring import Scorer, scorer
-from specframe.task.subtrees import check_rule, check_within, unfit
+from specframe.task.subtrees import check_kind, check_rule, check_within, unfit
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
 
 _PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
@@ -93,6 +93,7 @@ class Replay(Task):
     def _policies(self, config: dict[str, Any], record: Record) -> list[TreePolicy]:
         held = config["tree"]
         cls: Any = TREES.get(held["name"])
+        check_kind(cls, held["name"])
         made = []
         for depth in self.depth or [held["depth"]]:
             for max_nodes in self.max_nodes or [held["max_nodes"]]:
@@ -181,9 +182,17 @@ def _show(rows: Sequence[dict[str, Any]], record: Record, scored: Scorer, folder
     count = sum(len(one.tokens) - 1 for one in record.answers)
     kind = "an ESTIMATE over the positions of" if scored.estimate else "exact over"
     console.print(f"{kind} {count} tokens of {len(record.answers)} answers", soft_wrap=True)
+    console.print(f"recorded with {_recorded(record.settings)}", soft_wrap=True)
     how = "by the same estimate" if scored.estimate else "in hindsight"
     console.print(f"oracle: the best sub-tree of the record with so many rows, {how}")
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
+
+
+def _recorded(settings: dict[str, Any]) -> str:
+    """What the figures are of, whatever the words of this command say."""
+    words = [f"{axis}={settings[axis]['name']}" for axis in ("target", "drafter", "tree")]
+    temperature = settings["sampling"]["temperature"]
+    return " ".join([*words, f"sampling.temperature={temperature:g}", f"seed={settings['seed']}"])
 
 
 def _ranged(row: dict[str, Any], key: str, ends: str) -> str:

@@ -6,10 +6,12 @@ An answer is one file of arrays (.npz), written whole when it ends; `answers.jso
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +112,7 @@ def read_positions(path: Path) -> list[Position]:
             arrays = {name: held[name] for name in held.files}
         calls = _calls(arrays)
         laws = list(_laws(arrays))
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, EOFError, ValueError, KeyError, IndexError, BadZipFile, zlib.error) as error:
         raise ConfigError(f"{path}: not positions of trace=full ({error})") from None
     found = [Position(calls=[], laws=one) for one in laws]
     for place, call in calls:

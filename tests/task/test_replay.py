@@ -146,6 +146,7 @@ def test_static_and_chain_records(tmp_path: Path) -> None:
             r"tree\.max_nodes=25: the record has 24.*record anew",
         ),
         (("tree=native", "tree.depth=4"), r"tree=native: .*use tree=chain"),
+        (("tree=auto",), r"tree=auto: .*use tree=chain"),
         (
             ("tree=static", "tree.paths=[[0],[5]]", "tree.depth=4"),
             r"asks for children that were not recorded",
@@ -156,6 +157,14 @@ def test_wider_trees_are_refused(tmp_path: Path, words: tuple[str, ...], why: st
     folder = record(tmp_path, "drafter=lm", *WIDE)
     with pytest.raises(IncompatibleComponents, match=why):
         replayed(folder, *words)
+
+
+def test_half_a_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    folder = record(tmp_path, "drafter=lm", *WIDE)
+    file = folder / "positions" / "00000.npz"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(ConfigError, match=r"00000\.npz: not positions of trace=full"):
+        replayed(folder, *WIDE)
 
 
 def test_drawn_children_are_refused(tmp_path: Path) -> None:
