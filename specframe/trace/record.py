@@ -30,7 +30,8 @@ class Call:
     """Children that were made together: K under each of F nodes of a depth, best first.
 
     parents [F] and nodes [F, K] are node ids, root 0; tokens [F, K] (-1 none, -2 not asked for);
-    scores [F, K] log-weights, None where rank decides. width: children that the source offered.
+    scores [F, K] log-weights, None where rank decides; of a drafter with a law they are its
+    log-probabilities, and what they leave of 1 is its tail. width: children that it offered.
     """
 
     depth: int
