@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,9 @@ def _walk(top: Path) -> Iterator[Path]:
 
 def _order(folder: Path) -> tuple[bool, int, str]:
     """The point's number in its sweep, else the folder's name."""
-    number = _json(folder / STATUS).get("number")
+    number = None
+    with suppress(ConfigError):  # of another program
+        number = _json(folder / STATUS).get("number")
     if not isinstance(number, int):
         number = int(folder.name) if folder.name.isdigit() else None
     return number is None, number or 0, folder.name

@@ -85,8 +85,10 @@ def test_points_named_by_hashes_stand_in_the_sweeps_order(tmp_path: Path) -> Non
     for number, name in enumerate(("f0", "a1", "10")):
         folder = benchmark(tmp_path / name, [(2, 1, 1.0, 1.0)], tree__depth=number)
         (folder / "status.json").write_text(json.dumps({"number": number}), encoding="utf-8")
+    foreign = benchmark(tmp_path / "zz", [(2, 1, 1.0, 1.0)], tree__depth=9)
+    (foreign / "status.json").write_text("[1]", encoding="utf-8")
     found = find([tmp_path], bootstrap=BOOTSTRAP)
-    assert [run.folder.name for run in found.runs] == ["f0", "a1", "10"]
+    assert [run.folder.name for run in found.runs] == ["f0", "a1", "10", "zz"]
 
 
 def test_a_manifest_of_something_else_is_no_configuration(tmp_path: Path) -> None:
