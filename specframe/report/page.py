@@ -141,6 +141,12 @@ def _warnings(content: Content) -> list[str]:
             "runs at different times compare machines as well as methods. task=benchmark measures "
             "both at once."
         )
+    whole = sum(not one.numbers.shares and not one.is_plain for one in groups)
+    if whole:
+        told.append(
+            f"What makes a pass dear, drafting or verifying, was not measured for {whole} of "
+            f"{counted(len(groups), 'configuration')}: task.split=true does."
+        )
     if any(
         (run.summary.get("overall") or {}).get("method", run.summary).get("synthetic")
         for run in content.found.runs

@@ -69,6 +69,7 @@ def test_the_first_lines_say_how_sure_they_are(
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     (line,) = re.findall(r"<p>(Over the next.*)</p>", text)
     assert said in line
+    assert "was not measured for 2 of 2 configurations: task.split=true does" in text
 
 
 @pytest.fixture(scope="module")
