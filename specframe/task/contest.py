@@ -75,9 +75,9 @@ class Contest:
                 asked = record.turns[: turn + 1]
                 prompts.append(self._turn(asked, sequence + turn, index, held))
             except ConfigError as error:
-                if any(turns for turns in held.values()):
-                    raise
-                return replace(row, error=" ".join(str(error).split()))
+                told = f"turn {turn + 1}: {error}" if turn else str(error)
+                nothing: dict[str, list[Turn]] = {name: [] for name in held}
+                return replace(row, sides=nothing, error=" ".join(told.split()))
             made(sum(len(turns[turn].tokens) for turns in held.values()))
         return replace(
             row, agreements=self._agreements(row, prompts), scores=self._scores(row, record)

@@ -343,6 +343,12 @@ def test_log_probability_of_a_long_text_is_that_of_its_pieces(tmp_path: Path) ->
         ("#### 12\nI hope that helps 3", 12),
         ("a loss of -5", -5),
         ("none", None),
+        ("#### Step 1\n9 + 9 = 18\n#### Final answer\nShe has 18 of the 20 eggs: 18", 18),
+        ("#### 1. Add\n9 + 9\n#### 2. Answer\nIt is 18.", 18),
+        ("3 of them\n#### $1,234.", 1234),
+        ("so 5 more, on pages 10-18", 18),
+        ("x = 7-(-2) = .5", 0.5),
+        ("it falls by \u22125", -5),
     ],
 )
 def test_the_number_an_answer_ends_with(text: str, number: float | None) -> None:
@@ -369,6 +375,20 @@ def test_prompts_that_cannot_be_answered_are_told(
     assert summary(tmp_path)["num_errors"] == 1
     assert summary(tmp_path)["overall"]["num_prompts"] == 1
     assert task().run(job(tmp_path, lines=lines)) == 1, "a second look changes nothing"
+
+
+def test_a_later_turn_that_does_not_fit_stops_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"prompt": "abc"}, {"turns": ["dead", "beef" * 60]}, {"prompt": "fade"}]
+    words = ("cache=static", "cache.capacity=100")
+    for _ in range(2):
+        assert task().run(job(tmp_path, *words, lines=lines)) == 1
+        held = rows(tmp_path)
+        assert [row["error"] is None for row in held] == [True, False, True]
+    assert "turn 2: cache.capacity=100 cannot hold" in held[1]["error"]
+    assert "prompt 2: turn 2: cache.capacity=100" in capsys.readouterr().err
+    assert summary(tmp_path)["overall"]["num_prompts"] == 2
 
 
 def test_the_split_is_apart_and_covers_its_time(
