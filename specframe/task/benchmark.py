@@ -97,10 +97,14 @@ class Benchmark(Task):
         left = [index for index in range(len(records)) if index not in done]
         if done:
             sys.stderr.write(f"benchmark: {len(done)} of {len(records)} prompts are there\n")
-        for index in left[: self.warmup]:
-            contest.warm_up(records[index])
         # Numbers of turns, not of prompts asked so far: a run that was cut has the same noise.
         first = [sum(len(one.turns) for one in records[:index]) for index in range(len(records))]
+        if done and left and contest.keeps:
+            sys.stderr.write("benchmark: they are asked again, uncounted, for what is learnt\n")
+            for index in sorted(done):
+                contest.learn(records[index], sequence=first[index])
+        for index in left[: self.warmup]:
+            contest.warm_up(records[index])
         with Pace("benchmark", total=len(records), done=len(done)) as pace:
             for index in left:
                 row = contest.row(

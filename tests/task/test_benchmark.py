@@ -202,6 +202,49 @@ def test_a_killed_run_goes_on_from_any_byte(temperature: float, tmp_path: Path) 
         )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("drafter=suffix", "drafter.keep_outputs=9", "tree=native"),
+        ("drafter=recycling", "drafter.keep=true"),
+        ("drafter=ouroboros", "drafter.keep_pool=true", "tree=native"),
+        ("drafter=router", "drafter.sources=[suffix,ngram]", "drafter.suffix.keep_outputs=9"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_a_drafter_keeps_is_of_counted_answers(words: tuple[str, ...], tmp_path: Path) -> None:
+    once, often = tmp_path / "once", tmp_path / "often"
+    assert task(warmup=0).run(job(once, *words)) == 0
+    expected = without_times(rows(once))
+    given = {"warmup": 2, "rounds": 3, "split": True}
+    task(**given).run(job(often, *words))
+    assert without_times(rows(often)) == expected
+    # A run that is cut begins again with what the drafter knew.
+    content = (often / ROWS).read_bytes()
+    (often / ROWS).write_bytes(content[: content.index(b"\n", content.index(b"\n") + 1) + 1])
+    task(**given).run(job(often, *words))
+    assert without_times(rows(often)) == expected
+    method = summary(once)["overall"][METHOD]
+    starts = method["starts"]
+    assert [starts[name]["num_answers"] for name in ("cold", "warm")] == [1, 5]
+    turns = [turn for row in rows(once) for turn in row["sides"][METHOD]][1:]
+    tokens, steps = (
+        sum(one["metrics"][key] for one in turns) for key in ("num_step_tokens", "num_steps")
+    )
+    assert starts["warm"]["acceptance_length"] == tokens / steps
+
+
+def test_another_file_behind_the_same_name_is_another_configuration(tmp_path: Path) -> None:
+    paths = tmp_path / "paths.json"
+    paths.write_text("[[0], [0, 0]]", encoding="utf-8")
+    words = ("tree=static", f"tree.paths={paths}")
+    task().run(job(tmp_path / "run", *words))
+    assert task().run(job(tmp_path / "run", *words)) == 0
+    paths.write_text("[[0], [1]]", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"made with content of tree.paths=.*another folder"):
+        task().run(job(tmp_path / "run", *words))
+
+
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, calls = Side.answer, []
 

@@ -30,7 +30,7 @@ RECORD = PromptRecord(turns=(PROMPT,), checks=CHECKS)
         ("```python3\ndef total(numbers):\n    return sum(numbers)\n```\nIt adds.", True),
         ("```Python\n    return sum(numbers)\n```", True),
         (
-            "First `x`:\n```\n>>> total([1])\n```\nThen:\n```py\ndef total(n):\n    return sum(n)\n```",
+            "Use:\n```\n>>> total([1])\n```\nIt is\n```py\ndef total(n):\n    return sum(n)\n```",
             True,
         ),
         ("    return sum(numbers)\n```\nThis adds all numbers.", True),
