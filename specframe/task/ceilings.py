@@ -53,7 +53,10 @@ class Pass:
 
 
 def measured(target: Target, now: Callable[[], float]) -> Ceilings:
-    """The best of a few copies and products, since a limit is what was reached. now: milliseconds, once the device is done."""
+    """The best of a few copies and products, since a limit is what was reached.
+
+    now: milliseconds, once the device is done.
+    """
     kind = "cuda" if target.device.type == "cuda" else "cpu"
     source = torch.ones(_COPY_BYTES[kind], dtype=torch.uint8, device=target.device)
     goal = torch.empty_like(source)
