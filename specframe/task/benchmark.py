@@ -33,7 +33,9 @@ class Benchmark(Task):
     medians. warmup: prompts answered before, uncounted. per_category: the first prompts of each.
     split: once more with a clock that waits for the device, for where the time goes; its times
     never enter a speed. run_code: run answers to HumanEval (in a process with limits). resamples
-    and confidence: of the bootstrap over prompts.
+    and confidence: of the bootstrap over prompts. Where the drafter keeps what it learnt, every
+    answer begins with what the counted answers to earlier prompts left: warm-up, rounds and split
+    teach it nothing, cold and warm answers are told apart, and a run that goes on learns first.
 
     Writes rows.jsonl (a line a prompt, on the disk before the next one starts; the same command
     with the same hydra.run.dir goes on, another configuration is refused), summary.json and
