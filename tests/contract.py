@@ -240,13 +240,17 @@ class RuntimeContract(_Suite):
     def test_wrapped_functions_compute_the_same(self, name: str) -> None:
         runtime = make("runtime", name)
 
-        def fn(left: Tensor, right: Tensor) -> Tensor:
-            return (left @ right).softmax(-1)
+        def fn(fed: tuple[Tensor, ...], held: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            held[0].index_copy_(0, fed[1], fed[0])
+            return (fed[0] @ held[0].T).softmax(-1), held[0].sum(0)
 
-        for rows in (1, 4, 1):
-            left, right = torch.rand(rows, 3), torch.rand(3, 5)
-            wrapped = runtime.wrap(fn, ("test", rows))
-            torch.testing.assert_close(wrapped(left, right), fn(left, right))
+        ours, theirs = torch.rand(8, 3), torch.zeros(8, 3)
+        theirs.copy_(ours)
+        for step, rows in enumerate((1, 4, 1, 4, 4, 1)):
+            fed = torch.rand(rows, 3), torch.arange(step, step + rows) % 8
+            got = runtime.wrap(fn, ("test", rows))(fed, (ours,))
+            torch.testing.assert_close(got, fn(fed, (theirs,)))
+            torch.testing.assert_close(ours, theirs)
 
     def test_buckets_are_the_next_that_fits(self, name: str) -> None:
         runtime = make("runtime", name, buckets=[1, 4, 16])

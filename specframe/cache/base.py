@@ -8,12 +8,47 @@ stored rotated, which stays right because a row's position equals the slot it is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from specframe.registry import Registry
+
+
+class Keeper(Protocol):
+    """Where a pass leaves the keys and values of its rows, and finds those of all that it sees."""
+
+    length: int
+    extent: int
+
+    def update(
+        self, layer: int, keys: Tensor, values: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values [1, heads, R, size] at slots [R]; both over all slots seen."""
+
+
+class Window:
+    """The buffers of some layers, as one captured pass sees them: no state, nothing to grow.
+
+    buffers: keys of each of `layers`, then values [1, heads, room, size]. width: slots seen.
+    """
+
+    def __init__(self, layers: Sequence[int], buffers: Sequence[Tensor], width: int) -> None:
+        count = len(layers)
+        self._keys = dict(zip(layers, buffers[:count], strict=True))
+        self._values = dict(zip(layers, buffers[count:], strict=True))
+        self.length, self.extent = 0, width
+
+    def update(
+        self, layer: int, keys: Tensor, values: Tensor, slots: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `Keeper.update`."""
+        held = self._keys[layer], self._values[layer]
+        for buffer, new in zip(held, (keys, values), strict=True):
+            buffer.index_copy_(2, slots, new)
+        return held[0][:, :, : self.extent], held[1][:, :, : self.extent]
 
 
 class CacheManager(ABC):
@@ -94,6 +129,19 @@ class CacheManager(ABC):
             self._keys[layer] = self._grow(self._keys[layer])
             self._values[layer] = self._grow(self._values[layer])
         return self._keys[layer], self._values[layer]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers that have buffers."""
+        return tuple(self._keys)
+
+    def held(self, layers: Sequence[int]) -> tuple[Tensor, ...] | None:
+        """Keys of each layer, then values, over all slots allocated (at least `width`); None where
+        a layer has none yet, since its first pass makes them."""
+        if any(layer not in self._keys for layer in layers):
+            return None
+        pairs = [self.buffers(layer, self._keys[layer]) for layer in layers]
+        return (*(keys for keys, _ in pairs), *(values for _, values in pairs))
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Committed keys and values of a layer, [1, heads, length, size] (views)."""

@@ -15,7 +15,7 @@ from specframe.drafter.net.medusa import MedusaNet
 from specframe.drafter.net.tables import Table, hidden_size, read_ids, target_head
 from specframe.errors import ConfigError
 from specframe.records import Context, StepRecord
-from specframe.runtime.base import Runtime
+from specframe.runtime.base import Runtime, Tensors
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, TargetOutput
 
@@ -109,8 +109,11 @@ class Medusa(Drafter):
         """[K, Vd] of every head; None where the context went back to its first token."""
         if not self._states:
             return None
-        run = self._runtime.wrap(self._forward, ("medusa", 1))
-        return run(self._states[-1][-1:])
+
+        def run(fed: Tensors, held: Tensors) -> Tensors:
+            return (self._forward(fed[0]),)
+
+        return self._runtime.wrap(run, (self, "heads"))((self._states[-1][-1:],), ())[0]
 
     def _forward(self, state: Tensor) -> Tensor:
         return self._head(self.net(state)[:, 0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -12,6 +11,9 @@ from torch.nn import functional
 from specframe.cache.base import CacheManager
 from specframe.registry import Registry
 from specframe.types import Rows
+
+Tensors = tuple[Tensor, ...]
+Pass = Callable[[Tensors, Tensors], Tensors]  # (fed, held) -> outputs; see `Runtime.wrap`
 
 
 class Trunk(ABC):
@@ -46,14 +48,32 @@ class Runtime(ABC):
             )
         self.buckets = buckets
 
+    @property
+    def lossy(self) -> str | None:
+        """Why a target's text may not be that of the weights as they were loaded; None: it is."""
+        return None
+
     @abstractmethod
-    def wrap(self, fn: Callable[..., Any], key: Hashable) -> Callable[..., Any]:
-        """A callable that computes `fn`; calls with one key see tensors of one set of shapes."""
+    def wrap(self, fn: Pass, key: Hashable) -> Pass:
+        """A callable that computes `fn(fed, held)`; calls with one key see one set of shapes.
+
+        fed: tensors whose values are new at every call. held: buffers that stay where they are
+        (keys and values), into which fn may write. Whatever else fn reads is fixed by its key, so
+        that any fn of a key can stand for the others: the key names whose pass it is, too.
+        """
+
+    def columns(self, needed: int, room: int) -> int:
+        """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""
+        return needed
 
     def adopt(self, model: nn.Module) -> Trunk | None:
         """Lay a freshly loaded target's weights out anew, if that is of use; None: its own code
         runs its blocks."""
         return None
+
+    def drafting(self) -> Runtime:
+        """The runtime of a draft model: rounding its weights costs drafts, never text."""
+        return self
 
     def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         """Lay a draft head's weights out anew, but for its output layers, which `table` reads.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Hashable
 
-from specframe.runtime.base import RUNTIMES, Runtime
+from specframe.runtime.base import RUNTIMES, Pass, Runtime
 
 
 @RUNTIMES.register("eager")
@@ -15,5 +14,5 @@ class Eager(Runtime):
     def __init__(self, *, buckets: list[int] | None) -> None:
         super().__init__(buckets=buckets)
 
-    def wrap(self, fn: Callable[..., Any], key: Hashable) -> Callable[..., Any]:
+    def wrap(self, fn: Pass, key: Hashable) -> Pass:
         return fn

@@ -6,6 +6,7 @@ call from outside (the model's own `generate`) has no plan and runs untouched.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from specframe.cache.base import CacheManager
+from specframe.cache.base import Keeper
 
 if TYPE_CHECKING:
     from transformers import Cache
@@ -34,6 +35,7 @@ class BlockPlan:
     taps: frozenset[str]
     found: dict[str, Tensor] = field(default_factory=dict)
     hidden: Tensor | None = None
+    normed: Tensor | None = None
 
 
 class Blocks:
@@ -48,6 +50,7 @@ class Blocks:
         self._dress: Any = None
         self._last = num_layers - 1
         self._tuples = False  # blocks that return (hidden, ...); a full pass comes first and tells
+        self._wrap_base()
         for index, block in enumerate(blocks):
             block.forward = self._wrap_block(index, block.forward)
             self._wrap_part(f"attention:{index}", block, _ATTENTION)
@@ -58,7 +61,7 @@ class Blocks:
         normed: Tensor = self._base.norm(hidden)  # type: ignore[operator]
         return normed
 
-    def dress(self, cache: CacheManager, slots: Tensor) -> Cache:
+    def dress(self, cache: Keeper, slots: Tensor) -> Cache:
         """Our cache in the clothes that the model expects."""
         if self._dress is None:
             self._dress = _dress_class()
@@ -70,20 +73,32 @@ class Blocks:
         """(logits [W, V] or None, hidden [R, H] after block last - 1, taps)."""
         self._plan = plan
         try:
+            logits = None
             if want is None:
-                normed, logits = self._base(**inputs)[0], None
+                self._base(**inputs)
             else:
-                with _Capture(self._base) as captured:
-                    logits = self._model(**inputs, logits_to_keep=want).logits[0]
-                normed = captured.output
+                logits = self._model(**inputs, logits_to_keep=want).logits[0]
         finally:
             self._plan = None
-        assert plan.hidden is not None
+        assert plan.hidden is not None and plan.normed is not None
         plan.found["final_prenorm"] = plan.hidden[0]
-        plan.found["final_postnorm"] = normed[0]
+        plan.found["final_postnorm"] = plan.normed[0]
         if "resid:0" in plan.found:
             plan.found["embed"] = plan.found["resid:0"]
         return logits, plan.hidden[0], {name: plan.found[name] for name in plan.taps}
+
+    def _wrap_base(self) -> None:
+        """Keep what the head reads, the normed hidden states, while a pass has its plan here."""
+        forward = self._base.forward
+
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            if self._plan is not None:
+                self._plan.normed = output[0]
+            return output
+
+        self._base.forward = run
 
     def _wrap_block(self, index: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         here, after = f"resid:{index}", f"resid:{index + 1}"
@@ -130,24 +145,6 @@ class Blocks:
         part.forward = run
 
 
-class _Capture:
-    """The base model's output (normed hidden states) while the whole model runs."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self.output: Any = None
-
-    def __enter__(self) -> _Capture:
-        def keep(module: nn.Module, inputs: Any, output: Any) -> None:
-            self.output = output[0]
-
-        self._handle = self._module.register_forward_hook(keep)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._handle.remove()
-
-
 def _find_blocks(model: Any, num_layers: int) -> tuple[nn.Module, nn.ModuleList]:
     """The module whose output the head reads, and its blocks."""
     for base in (model.get_decoder(), model.base_model):
@@ -163,7 +160,7 @@ def _dress_class() -> type:
     class Dressed(Cache):
         """Hands each layer's keys and values to a CacheManager."""
 
-        def __init__(self, manager: CacheManager, slots: Tensor) -> None:
+        def __init__(self, manager: Keeper, slots: Tensor) -> None:
             self.layers = []
             self._manager = manager
             self._slots = slots

@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from specframe.cache.base import CacheManager
 from specframe.errors import IncompatibleComponents
 from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS, Forward, Target, Tokenizer
-from specframe.target.blocks import BlockPlan, Blocks
+from specframe.target.blocks import Blocks
+from specframe.target.passes import PassKey
 from specframe.target.pretrained import Dtype, dtype_of, load, refuse_recurrent
 from specframe.target.probe import check_tree
 from specframe.target.tokenizer import HFTokenizer
@@ -122,25 +124,30 @@ class HF(Target):
         first, last = layers or (0, self.num_layers)
         if self._trunk is not None:
             return self._fused(rows, cache, ((first, last), skip, taps), want)
-        mask = self._mask(rows, cache)
-        inputs: dict[str, Any] = {
-            "attention_mask": mask,
-            "position_ids": rows.positions[None],
-            self._blocks.cache_name: self._blocks.dress(cache, rows.slots),
-            "use_cache": True,
-        }
-        if rows.tokens is not None:
-            inputs["input_ids"] = rows.tokens[None]
-        else:
-            assert rows.hidden is not None
-            inputs["inputs_embeds"] = rows.hidden[None]
-        key = ("forward", rows.positions.shape[0], cache.width, first, last, skip, tuple(taps))
-        run = self.runtime.wrap(self._blocks.run, key)
-        plan = BlockPlan(
-            first=first, last=last, entering=rows.hidden, skip=skip, taps=frozenset(taps)
+        entering = rows.hidden if rows.tokens is None else rows.tokens
+        assert entering is not None
+        # A first pass makes the buffers; the passes after it can be captured.
+        run = tuple(range(first, last))
+        held = None if rows.causal else cache.held(run)
+        width = self.runtime.columns(cache.width, held[0].shape[2]) if held else cache.width
+        masks = self._masks(rows, cache, width)
+        key = PassKey(
+            blocks=self._blocks,
+            rows=len(rows.positions),
+            width=width,
+            span=(first, last),
+            skip=skip,
+            taps=tuple(taps),
+            embedded=rows.tokens is None,
+            masks=tuple(masks),
+            wanted=None if want is None else len(want),
+            layers=run,
         )
-        logits, hidden, found = run(inputs, plan, want)
-        return Forward(logits=logits, hidden=hidden, taps=found)
+        wanted = () if want is None else (want,)
+        fed: Any = (entering, rows.positions, rows.slots, *wanted, *masks.values())
+        if not held:
+            return key.unpack(key.compute(fed, cache))
+        return key.unpack(self.runtime.wrap(key.captured, key)(fed, held))
 
     def _fused(
         self,
@@ -183,21 +190,20 @@ class HF(Target):
                 f"final_postnorm and resid:0 .. resid:{self.num_layers}"
             )
 
-    def _mask(self, rows: Rows, cache: CacheManager) -> Any:
-        """Additive masks [1, 1, R, S]; one per layer type where a model mixes types."""
+    def _masks(self, rows: Rows, cache: CacheManager, width: int) -> dict[str, Tensor | None]:
+        """Additive masks [1, 1, R, width] by layer type; None: the kernel's own causal mask."""
         masks: dict[str, Tensor | None] = {}
         for kind, window in self._windows.items():
             if rows.causal and window is None and self._builds_causal:
-                masks[kind] = None  # the kernel's own causal mask is faster
+                masks[kind] = None  # it is faster
                 continue
-            visible = rows.visible
+            visible = functional.pad(rows.visible, (0, width - rows.visible.shape[1]))
             if window is not None:
                 cache.positions.index_copy_(0, rows.slots, rows.positions)
-                held = cache.positions[: visible.shape[1]]
-                visible = visible & (rows.positions[:, None] - held < window)
+                visible = visible & (rows.positions[:, None] - cache.positions[:width] < window)
             mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
             masks[kind] = mask.masked_fill_(~visible, -torch.inf)[None, None]
-        return masks if len(masks) > 1 else next(iter(masks.values()))
+        return masks
 
 
 def _windows(config: Any) -> dict[str, int | None]:

@@ -34,7 +34,9 @@ class Benchmark(Task):
     medians. warmup: prompts answered before, uncounted. per_category: the first prompts of each.
     split: once more with a clock that waits for the device, for where the time goes; its times
     never enter a speed. run_code: run answers to HumanEval (in a process with limits). resamples
-    and confidence: of the bootstrap over prompts.
+    and confidence: of the bootstrap over prompts. Where the drafter keeps what it learnt, every
+    answer begins with what the counted answers to earlier prompts left: warm-up, rounds and split
+    teach it nothing, cold and warm answers are told apart, and a run that goes on learns first.
 
     compare: further sides, each the words that make it another composition ("drafter=suffix
     tree=auto"); `peers` stands for other engines on the same weights (task/peers.py): transformers
@@ -132,10 +134,14 @@ class Benchmark(Task):
         left = [index for index in range(len(records)) if index not in done]
         if done:
             sys.stderr.write(f"benchmark: {len(done)} of {len(records)} prompts are there\n")
-        for index in left[: self.warmup]:
-            contest.warm_up(records[index])
         # Numbers of turns, not of prompts asked so far: a run that was cut has the same noise.
         first = [sum(len(one.turns) for one in records[:index]) for index in range(len(records))]
+        if done and left and contest.keeps:
+            sys.stderr.write("benchmark: they are asked again, uncounted, for what is learnt\n")
+            for index in sorted(done):
+                contest.learn(records[index], sequence=first[index])
+        for index in left[: self.warmup]:
+            contest.warm_up(records[index])
         with Pace("benchmark", total=len(records), done=len(done)) as pace:
             for index in left:
                 row = contest.row(

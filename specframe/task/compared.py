@@ -63,6 +63,7 @@ class PeerSide(Side):
             step_tokens=[],
             timing=timing,
             peak_memory_bytes=None,
+            warm=None,
         )
 
     def split(self, prompt: Sequence[int], sequence: int) -> Split | None:

@@ -47,6 +47,7 @@ class Sample:
     step_tokens: list[int]
     timing: Timing
     peak_memory_bytes: int | None
+    warm: bool | None  # `Drafter.warm`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,7 @@ class Turn:
     peak_memory_bytes: int | None
     split: Split | None = None
     target_logprob: float | None = None  # mean over the tokens, of the target's own law
+    warm: bool | None = None  # whether the drafter began with what earlier prompts left
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; `of` makes the same turn of them."""
@@ -103,10 +105,25 @@ class Side:
     before: list[list[int]] = field(default_factory=list)
     drafter: str | None = None
     exact: str | None = None
+    _kept: Any = None
 
     def begin(self) -> None:
         """A conversation starts."""
         self.before = []
+
+    def remember(self) -> None:
+        """What the drafter keeps of earlier prompts is to be had again."""
+        self._kept = self.engine.parts.drafter.remembered()
+
+    def recall(self) -> None:
+        """The next answer begins with what was remembered, not with what came since."""
+        if self._kept is not None:
+            self.engine.parts.drafter.recall(self._kept)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its drafter learns from prompt to prompt."""
+        return self.engine.parts.drafter.remembered() is not None
 
     def encode(self, turns: Sequence[str]) -> list[int]:
         """Ids of the next turn on top of this side's own answers."""
@@ -153,6 +170,7 @@ class Side:
             step_tokens=counts,
             timing=timing,
             peak_memory_bytes=_peak(device),
+            warm=self.engine.parts.drafter.warm,
         )
 
     def split(self, prompt: Sequence[int], sequence: int) -> Split | None:
@@ -214,6 +232,7 @@ def turn_of(side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[
         step_tokens=first.step_tokens,
         rounds=[one.timing for one in samples],
         peak_memory_bytes=max(peaks, default=None),
+        warm=first.warm,
     )
 
 

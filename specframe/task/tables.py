@@ -147,6 +147,11 @@ def _lines(found: Numbers, overall: Numbers) -> list[str]:
                 if key not in ("wall_ms", "covered")
             ]
             lines.append(f"time of {name} (synchronised): {', '.join(parts)}")
+    for start, one in overall[METHOD].get("starts", {}).items():
+        lines.append(
+            f"{one['num_answers']} answers began {start}: acceptance_length "
+            f"{_number(one['acceptance_length'])}, {_number(one['tokens_per_s'], 1)} tokens/s"
+        )
     logprobs = {
         name: overall[name]["target_logprob"]
         for name in (METHOD, BASELINE)

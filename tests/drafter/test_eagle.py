@@ -83,11 +83,9 @@ def off_by_one(drafter: FeatureDrafter) -> None:
     """Drafted rows stand one place too far on; those of true features are right."""
     inner = drafter._forward
 
-    def moved(
-        states: Tensor, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor
-    ) -> Tensor:
-        drafted = bool(drafter._levels)
-        return inner(states, tokens, positions + drafted, slots, visible)
+    def moved(fed: tuple[Tensor, ...], *rest: Any) -> Tensor:
+        states, tokens, positions, *more = fed
+        return inner((states, tokens, positions + bool(drafter._levels), *more), *rest)
 
     drafter._forward = moved  # type: ignore[method-assign]
 

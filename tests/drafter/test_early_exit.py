@@ -14,7 +14,7 @@ from torch import Tensor
 from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
-from specframe.cache.base import CacheManager
+from specframe.cache.base import CacheManager, Window
 from specframe.cache.static import Static as StaticCache
 from specframe.drafter.early_exit import EarlyExit
 from specframe.errors import ConfigError, IncompatibleComponents
@@ -107,7 +107,7 @@ class Spy:
     def __init__(self, made: HF, cache: CacheManager, patch: pytest.MonkeyPatch) -> None:
         self.passes: list[tuple[tuple[int, int], int]] = []
         self.written: list[tuple[int, int]] = []
-        forward, update = made.forward, cache.update
+        forward, update, window = made.forward, cache.update, Window.update
 
         def passed(rows: Any, *args: Any, **kwargs: Any) -> Any:
             layers = kwargs.get("layers") or (0, made.num_layers)
@@ -119,7 +119,13 @@ class Spy:
             return update(layer, keys, values, slots)
 
         patch.setattr(made, "forward", passed)
+
+        def seen(one: Window, *args: Any) -> Any:
+            self.written += [(args[0], slot) for slot in args[3].tolist()]
+            return window(one, *args)
+
         patch.setattr(cache, "update", updated)
+        patch.setattr(Window, "update", seen)
 
     def clear(self) -> None:
         self.passes.clear()

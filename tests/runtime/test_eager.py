@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from specframe.runtime.base import Tensors
 from specframe.runtime.eager import Eager
 
 
 def test_functions_are_returned_as_they_are() -> None:
-    def fn() -> int:
-        return 1
+    def fn(fed: Tensors, held: Tensors) -> Tensors:
+        return fed
 
     assert Eager(buckets=None).wrap(fn, "key") is fn

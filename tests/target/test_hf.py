@@ -197,7 +197,7 @@ def test_layer_types_get_their_own_masks() -> None:
     cache = prefilled(made, LONG_PROMPT)
     rows = tree_rows(cache, (3, 0, 6, 1, 5, 2, 4))
     with torch.inference_mode():
-        masks = made._mask(rows, cache)
+        masks = made._masks(rows, cache, cache.width)
     assert set(masks) == {"full_attention", "sliding_attention"}
     full, sliding = (masks[kind][0, 0] == 0 for kind in sorted(masks))
     assert torch.equal(full, rows.visible)
@@ -211,8 +211,8 @@ def test_layer_types_get_their_own_masks() -> None:
 
 def test_one_mask_where_all_layers_are_alike() -> None:
     cache = prefilled(target("llama"), PROMPT)
-    mask = target("llama")._mask(tree_rows(cache), cache)
-    assert mask.shape == (1, 1, 7, cache.width)
+    (mask,) = target("llama")._masks(tree_rows(cache), cache, cache.width).values()
+    assert mask is not None and mask.shape == (1, 1, 7, cache.width)
     assert _windows(config("mixtral", sliding_window=8)) == {"sliding_attention": 8}
     assert _windows(config("qwen2")) == {"full_attention": None}
 

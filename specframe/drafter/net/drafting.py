@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from specframe.cache.base import CacheManager
+from specframe.cache.base import CacheManager, Keeper, Window
 from specframe.drafter.base import Drafter
 from specframe.drafter.net.layers import View
 from specframe.records import Context, StepRecord
-from specframe.runtime.base import Runtime
+from specframe.runtime.base import Runtime, Tensors
 from specframe.target.base import PREFILL_ROWS
 from specframe.types import Frontier, Proposal, TargetOutput
 
@@ -218,22 +218,27 @@ class FeatureDrafter(Drafter):
         """States of one pass of the network over states [R, ...] and tokens [R]."""
         first = self._cache.length + depth - 1
         positions = torch.full_like(slots, first) if depth else slots
-        stage = self._stage(depth)
-        forward = partial(self._forward, stage=stage) if stage else self._forward
-        key = (self._source, stage, len(tokens), self._cache.width)
-        return self._runtime.wrap(forward, key)(states, tokens, positions, slots, visible)
+        cache, stage = self._cache, self._stage(depth)
+        layers = cache.layers
+        held = cache.held(layers)
+        if not held:  # the first pass runs every layer and makes their buffers
+            return self._forward((states, tokens, positions, slots, visible), cache, stage)
+        width = self._runtime.columns(cache.width, held[0].shape[2])
+        visible = functional.pad(visible, (0, width - visible.shape[1]))
+        fed = (states, tokens, positions, slots, visible)
 
-    def _forward(
-        self,
-        states: Tensor,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        visible: Tensor,
-        stage: int = 0,
-    ) -> Tensor:
+        def run(fed: Tensors, held: Tensors) -> Tensors:
+            return (self._forward(fed, Window(layers, held, width), stage),)
+
+        key = (self, stage, len(tokens), width)
+        return self._runtime.wrap(run, key)(fed, held)[0]
+
+    def _forward(self, fed: Tensors, keeper: Keeper, stage: int) -> Tensor:
+        """fed: states [R, ...], tokens [R], positions [R], slots [R], visible [R, S]."""
+        states, tokens, positions, slots, visible = fed
+
         def keep(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            return self._cache.update(layer, keys, values, slots)
+            return keeper.update(layer, keys, values, slots)
 
         view = View(positions=positions, visible=visible, keep=keep)
         told = (stage,) if stage else ()
