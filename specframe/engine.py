@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specframe.clock import Clock
 from specframe.errors import ConfigError
+from specframe.judging import judge
 from specframe.laws import Laws
 from specframe.parts import Parts
 from specframe.records import Context, Observer, StepRecord
@@ -59,6 +60,7 @@ class Decoding:
         self.context = Context.of(prompt, parts.target.device, sequence)
         self.context.cache, self.context.max_slots = parts.cache, max_slots
         parts.cache.holder = self.context
+        parts.cache.launcher = parts.runtime if parts.runtime.captures else None
         self.clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.needs.taps)
         token, code, finite = self._first(out)
@@ -83,7 +85,7 @@ class Decoding:
         out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
         clock.mark("verify")
         laws = self._laws(draft, out)
-        verdict = parts.accept.decide(draft, laws, self.rng)
+        verdict = judge(parts.accept, draft, laws, self.rng, parts.runtime)
         record = self._read(draft, laws, out, verdict)
         clock.mark("accept")
         self._commit(record)

@@ -51,9 +51,12 @@ def _unit(bits: Tensor) -> Tensor:
 
 
 class Streams:
-    """The four streams of one sequence: target noise, draft, accept, policy."""
+    """The four streams of one sequence: target noise, draft, accept, policy.
 
-    def __init__(self, *, seed: int, sequence: int = 0) -> None:
+    sequence [] may be a tensor, so that one captured graph serves them all.
+    """
+
+    def __init__(self, *, seed: int, sequence: int | Tensor = 0) -> None:
         self.seed = seed
         self.sequence = sequence
 

@@ -8,13 +8,15 @@ stored rotated, which stays right because a row's position equals the slot it is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from specframe.registry import Registry
+
+Tensors = tuple[Tensor, ...]
 
 
 class Keeper(Protocol):
@@ -51,12 +53,22 @@ class Window:
         return held[0][:, :, : self.extent], held[1][:, :, : self.extent]
 
 
+class Launcher(Protocol):
+    """Launches functions of tensors (see `Runtime.wrap`)."""
+
+    def wrap(
+        self, fn: Callable[[Tensors, Tensors], Tensors], key: Hashable
+    ) -> Callable[[Tensors, Tensors], Tensors]:
+        """A callable that computes `fn(fed, held)`."""
+
+
 class CacheManager(ABC):
     """Keys and values of one sequence in one model, per layer as [1, heads, slots, head size].
 
     length: committed tokens (host integer; `length_tensor` is the same on the device).
     extent: length plus the slots reserved since the last commit.
     width: slots that `update` hands to attention; masks have this many columns.
+    launcher: of the copies of a commit, where a launch is dear; None: each by itself.
     """
 
     rollback: ClassVar[Literal["truncate", "none"]] = "truncate"
@@ -68,6 +80,7 @@ class CacheManager(ABC):
         self.length_tensor = torch.zeros((), dtype=torch.long)
         self.positions = torch.zeros(0, dtype=torch.long)  # [capacity] position held by each slot
         self.holder: object = None  # the sequence whose keys these are
+        self.launcher: Launcher | None = None
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
 
@@ -162,7 +175,9 @@ class CacheManager(ABC):
         moved=False: the host knows that they already lie there in order, so nothing is copied.
         """
         stop = self.length + count
-        if moved and count:
+        if moved and count and self.launcher is not None:
+            self._move_at_once(slots, count, self.launcher)
+        elif moved and count:
             source = slots[:count]
             for held in (*self._keys.values(), *self._values.values()):
                 # index_select materialises first: source and destination may overlap.
@@ -171,6 +186,16 @@ class CacheManager(ABC):
             self.length, stop, device=self.positions.device
         )
         self._set_length(stop)
+
+    def _move_at_once(self, slots: Tensor, count: int, launcher: Launcher) -> None:
+        """The copies as one function of fixed shapes, for the next power of two of `count`."""
+        size = 1 << (count - 1).bit_length()
+        # What is too many repeats the last copy, which changes nothing.
+        order = torch.arange(size, device=slots.device).clamp_max(count - 1)
+        fed = (slots.index_select(0, order), order + self.length)
+        held = (*self._keys.values(), *self._values.values())
+        shapes = tuple(one.shape for one in held)
+        launcher.wrap(_move, (_move, size, shapes))(fed, held)
 
     def discard(self) -> None:
         """Forget all reserved slots."""
@@ -185,6 +210,15 @@ class CacheManager(ABC):
     def _set_length(self, length: int) -> None:
         self.length = self.extent = length
         self.length_tensor.fill_(length)
+
+
+def _move(fed: Tensors, held: Tensors) -> Tensors:
+    """Copy slots fed[0] [n] of all buffers to slots fed[1] [n]."""
+    source, to = fed
+    for buffer in held:
+        # index_select materialises first: source and destination may overlap.
+        buffer.index_copy_(2, to, buffer.index_select(2, source))
+    return ()
 
 
 CACHES: Registry[CacheManager] = Registry("cache", "specframe.cache")

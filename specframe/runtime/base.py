@@ -38,7 +38,12 @@ class Trunk(ABC):
 
 
 class Runtime(ABC):
-    """Launches functions of tensors. `buckets` are the row counts that a pass may have."""
+    """Launches functions of tensors. `buckets` are the row counts that a pass may have.
+
+    captures: a launch is dear, so what is no pass (accept, commit) is to go through `wrap` too.
+    """
+
+    captures: bool = False
 
     def __init__(self, *, buckets: list[int] | None) -> None:
         growing = buckets is None or sorted(set(buckets)) == buckets
