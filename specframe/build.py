@@ -16,23 +16,16 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from specframe.axes import AXES, OPTIONAL, Bound, NewCache, Sources, bind_axis, inside, user_errors
+from specframe.axes import Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
-from specframe.compatibility import (
-    Classes,
-    check,
-    check_rows,
-    check_taps,
-    check_trace,
-    resolve_proposal,
-)
+from specframe.compatibility import Classes, check, check_rows, check_taps, resolve_proposal
 from specframe.compose import compose, replaced
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError
 from specframe.generation import Engine, Settings
-from specframe.inner import bind_drafter, draft_config, inner_config, undrafted_config
+from specframe.inner import draft_config, inner_config, undrafted_config
 from specframe.keeping import Heads, Targets, head_key
 from specframe.manifest import recorded
 from specframe.parts import Parts
@@ -46,6 +39,7 @@ from specframe.task.supply import NOTHING, supplied
 from specframe.top import TopKeys, check_named, device_of
 from specframe.tree.costs import CostTable
 from specframe.types import How
+from specframe.words import bind_words
 
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 _heads = Heads()
@@ -171,7 +165,8 @@ def plan(config: DictConfig) -> Plan:
     groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
     top = {key: value for key, value in plain.items() if key not in groups}
     top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
-    bound = _bind_axes(plain)
+    device = device_of(top["device"])
+    bound = bind_words(plain, device)
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
     check_named(top, sampling, stop, data="data" in bound)
@@ -188,23 +183,9 @@ def plan(config: DictConfig) -> Plan:
         bound=bound,
         top=top,
         settings=settings,
-        device=device_of(top["device"]),
+        device=device,
         how=how,
     )
-
-
-def _bind_axes(plain: dict[str, Any]) -> dict[str, Bound]:
-    """Every axis of a configuration, whose words a task may overrule."""
-    chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
-    task = bind_axis("task", plain["task"])
-    if not task.cls.drafts:
-        plain["drafter"] = {"name": "none"}
-    if task.cls.plain:
-        plain["runtime"] = {"name": "eager", "buckets": None}
-    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
-    check_trace(task.cls, bound["trace"].cls, bound["trace"].word)
-    bound["drafter"] = bind_drafter(plain["drafter"])
-    return bound
 
 
 def _proposal(bound: dict[str, Bound], sampling: SamplingConfig, *, require_lossless: bool) -> How:

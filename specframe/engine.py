@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specframe.clock import Clock
 from specframe.errors import ConfigError
+from specframe.growing import Ground, grow
 from specframe.judging import judge
 from specframe.laws import Laws
 from specframe.parts import Parts
@@ -17,8 +18,7 @@ from specframe.records import Context, Observer, StepRecord
 from specframe.sampling import Sampling
 from specframe.stopping import Stopping
 from specframe.streams import Streams
-from specframe.tree.builder import TreeBuilder
-from specframe.types import Draft, How, TargetOutput, Verdict
+from specframe.types import Draft, TargetOutput, Verdict
 
 
 class Decoding:
@@ -52,6 +52,7 @@ class Decoding:
         parts = self.parts
         parts.check_prompt(prompt)
         max_slots = parts.max_slots(len(prompt), self.max_new_tokens)
+        parts.cache.launcher = parts.runtime.recording
         parts.cache.reset(rows=max_slots, device=parts.target.device)
         self._limit = parts.limit(len(prompt), self.max_new_tokens)
         self.sampling = self._make_sampling(len(prompt))
@@ -60,7 +61,6 @@ class Decoding:
         self.context = Context.of(prompt, parts.target.device, sequence)
         self.context.cache, self.context.max_slots = parts.cache, max_slots
         parts.cache.holder = self.context
-        parts.cache.launcher = parts.runtime if parts.runtime.captures else None
         self.clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.needs.taps)
         token, code, finite = self._first(out)
@@ -127,7 +127,7 @@ class Decoding:
         """Emit given tokens through a verify pass, so that the drafter sees an ordinary step."""
         parts = self.parts
         chain = torch.tensor([tail[:-1]], dtype=torch.long, device=parts.target.device)
-        builder = self._builder("place")
+        builder = self._ground().builder("place")
         frontier = builder.root
         for column in range(chain.shape[1]):
             frontier = builder.place(frontier, chain[:, column : column + 1])
@@ -157,19 +157,13 @@ class Decoding:
     def _draft(self) -> Draft:
         parts = self.parts
         budget = parts.budget(len(self.context), self._limit)
-        builder = self._builder(parts.how)
-        parts.tree.grow(builder, parts.drafter, budget)
-        rows = builder.num_rows
-        draft = builder.build(pad_to=parts.runtime.bucket(rows, budget.rows))
+        draft = grow(parts, self._ground(), budget)
         if parts.has_room_for_aux():
             draft = parts.drafter.aux(draft, budget)
         return self._with_slots(draft)
 
-    def _builder(self, how: How) -> TreeBuilder:
-        context = self.context
-        return TreeBuilder(
-            context=context.ids, sampling=self.sampling, rng=self.rng, step=len(context), how=how
-        )
+    def _ground(self) -> Ground:
+        return Ground(context=self.context.ids, sampling=self.sampling, rng=self.rng)
 
     def _with_slots(self, draft: Draft) -> Draft:
         if draft.slots is not None:
@@ -220,7 +214,7 @@ class Decoding:
 
     def _first(self, out: TargetOutput) -> tuple[int, int, int]:
         """(token, stop code, finite) after prefill: the law of the last prompt row."""
-        builder = self._builder("place")
+        builder = self._ground().builder("place")
         laws = self._laws(builder.build(), out)
         root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
         token = laws.pick(root, 0, self.rng, root == 0)

@@ -6,14 +6,14 @@ sequence whose noise it is. The rest (sizes, kinds of draws, settings) is the ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from specframe.accept.base import AcceptRule
+from specframe.forms import apart, joined
 from specframe.laws import Laws
 from specframe.runtime.base import Runtime, Tensors
 from specframe.streams import Streams
@@ -23,14 +23,14 @@ from specframe.types import Draft, Verdict
 def judge(rule: AcceptRule, draft: Draft, laws: Laws, rng: Streams, runtime: Runtime) -> Verdict:
     """`rule.decide`, recorded where the runtime records and the rule leaves it nothing to miss."""
     hidden = laws.sampling.path_dependent or not rule.pure or rule.extra_syncs(False) > 0
-    if hidden or not runtime.captures or type(rng) is not Streams:
+    if hidden or runtime.recording is None or type(rng) is not Streams:
         return rule.decide(draft, laws, rng)
     tensors: list[Tensor] = []
-    form = _apart(_essence(draft), tensors)
+    form = apart(_essence(draft), tensors)
 
     def decide(fed: Tensors, held: Tensors) -> Tensors:
         logits, position, sequence, *rest = fed
-        rebuilt: Draft = _joined(form, rest)
+        rebuilt: Draft = joined(form, rest)
         own = Laws(
             draft=rebuilt,
             logits=logits,
@@ -42,51 +42,19 @@ def judge(rule: AcceptRule, draft: Draft, laws: Laws, rng: Streams, runtime: Run
         return verdict.path, verdict.tokens, verdict.count
 
     logits = laws.logits
-    # A fill takes its number along; a tensor from the host would have to be waited for.
-    counters = [
-        torch.full((), value, dtype=torch.long, device=logits.device)
-        for value in (laws.position, rng.sequence)
-    ]
+    counters = counted(logits.device, laws.position, rng.sequence)
     key = (rule, form, logits.shape, logits.dtype, laws.sampling.warping, rng.seed)
     path, tokens, count = runtime.wrap(decide, key)((logits, *counters, *tensors), ())
     laws.ask = lambda: rule.decide(draft, laws, rng)
     return Verdict(path=path, tokens=tokens, count=count)
 
 
+def counted(device: torch.device, *values: Any) -> list[Tensor]:
+    """[] int64 each on the device. A fill takes its number along; a tensor made on the host would
+    have to be waited for."""
+    return [torch.full((), one, dtype=torch.long, device=device) for one in values]
+
+
 def _essence(draft: Draft) -> Draft:
     """What a pure rule may read of a draft."""
     return replace(draft, slots=None, aux=None, resume=None, calls=())
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a tensor of this shape and kind was, and which of the list it is."""
-
-    index: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-def _apart(value: Any, tensors: list[Tensor]) -> Any:
-    """The same record with places for its tensors, which are appended to the list."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
-    if isinstance(value, tuple):
-        return tuple(_apart(one, tensors) for one in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        found = {one.name: _apart(getattr(value, one.name), tensors) for one in fields(value)}
-        return replace(value, **found)
-    return value
-
-
-def _joined(form: Any, tensors: Sequence[Tensor]) -> Any:
-    """The record whose places are filled again."""
-    if isinstance(form, _Place):
-        return tensors[form.index]
-    if isinstance(form, tuple):
-        return tuple(_joined(one, tensors) for one in form)
-    if is_dataclass(form) and not isinstance(form, type):
-        found = {one.name: _joined(getattr(form, one.name), tensors) for one in fields(form)}
-        return replace(form, **found)
-    return form

@@ -92,7 +92,7 @@ class Streams:
         ids = torch.arange(probs.shape[-1], device=probs.device)
         return (probs.double() / self.noise(position, ids)).argmax(-1)
 
-    def coupled(self, law: Tensor, ids: Tensor | None, position: int, k: int) -> Tensor:
+    def coupled(self, law: Tensor, ids: Tensor | None, position: int | Tensor, k: int) -> Tensor:
         """[F, k] indices into Vd: the k best of law [F, Vd] under the target noise of `position`.
 
         Coupled draws: Daliri et al., arXiv 2408.07978, extended to k children.

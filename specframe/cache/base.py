@@ -61,6 +61,9 @@ class Launcher(Protocol):
     ) -> Callable[[Tensors, Tensors], Tensors]:
         """A callable that computes `fn(fed, held)`."""
 
+    def columns(self, needed: int, room: int) -> int:
+        """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""
+
 
 class CacheManager(ABC):
     """Keys and values of one sequence in one model, per layer as [1, heads, slots, head size].
@@ -68,7 +71,8 @@ class CacheManager(ABC):
     length: committed tokens (host integer; `length_tensor` is the same on the device).
     extent: length plus the slots reserved since the last commit.
     width: slots that `update` hands to attention; masks have this many columns.
-    launcher: of the copies of a commit, where a launch is dear; None: each by itself.
+    launcher: of the copies of a commit, by a runtime that records passes over these buffers; None:
+    each copy by itself.
     """
 
     rollback: ClassVar[Literal["truncate", "none"]] = "truncate"
@@ -100,10 +104,14 @@ class CacheManager(ABC):
 
     def reset(self, *, rows: int, device: torch.device) -> None:
         """Forget everything; `rows` is the most slots the coming sequence can need."""
+        used = self.extent
         self.length = self.extent = 0
         self.length_tensor = torch.zeros((), dtype=torch.long, device=device)
         self.positions = torch.zeros(0, dtype=torch.long, device=device)
         self._prepare(rows)
+        for held in (*self._keys.values(), *self._values.values()):
+            # A pass that failed may have left NaN, and a masked slot still counts as 0 * NaN.
+            held[:, :, :used] = 0
 
     @abstractmethod
     def _prepare(self, rows: int) -> None:

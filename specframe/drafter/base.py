@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,6 +17,22 @@ from specframe.records import Context, StepRecord
 from specframe.registry import Registry
 from specframe.trie import Trie, TrieTables
 from specframe.types import Budget, Draft, Frontier, Needs, Proposal, TargetOutput
+
+Expand = Callable[[Frontier], Sequence[Proposal]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growing:
+    """One step's drafting as a function of tensors: source(fed, held) gives the step's `expand`.
+
+    fed: what differs between steps; held: buffers it may write to (see `Runtime.wrap`). Whatever
+    else `expand` reads is fixed by the key.
+    """
+
+    fed: tuple[Tensor, ...]
+    held: tuple[Tensor, ...]
+    key: Hashable
+    source: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Expand]
 
 
 class Drafter(ABC):
@@ -64,6 +80,12 @@ class Drafter(ABC):
     @abstractmethod
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         """One proposal per source for the children of each frontier node, in its order."""
+
+    def growing(self, most: int) -> Growing | None:
+        """This step's drafting for a runtime that records it, `most` nodes being expanded at most;
+        then `expand` is not called, and what it would have kept must not be missed. None: it is
+        more than a function of tensors."""
+        return None
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         """Whole branches of tokens after the root, best first."""

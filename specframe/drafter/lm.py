@@ -53,9 +53,8 @@ class LM(Drafter):
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._context = context
         self._levels = []
+        self._cache.launcher = self.model.runtime.recording
         self._cache.reset(rows=context.max_slots, device=self.model.device)
-        runtime = self.model.runtime
-        self._cache.launcher = runtime if runtime.captures else None
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         logits = self._feed(frontier) if frontier.depth else self._catch_up(frontier)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -40,10 +41,8 @@ class Trunk(ABC):
 class Runtime(ABC):
     """Launches functions of tensors. `buckets` are the row counts that a pass may have.
 
-    captures: a launch is dear, so what is no pass (accept, commit) is to go through `wrap` too.
+    forms: what functions that it records say beside their tensors, by key.
     """
-
-    captures: bool = False
 
     def __init__(self, *, buckets: list[int] | None) -> None:
         growing = buckets is None or sorted(set(buckets)) == buckets
@@ -52,6 +51,7 @@ class Runtime(ABC):
                 f"runtime.buckets={buckets} must be increasing row counts, such as [1, 4, 16, 64]"
             )
         self.buckets = buckets
+        self.forms: dict[Hashable, Any] = {}
 
     @abstractmethod
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
@@ -61,6 +61,12 @@ class Runtime(ABC):
         (keys and values), into which fn may write. Whatever else fn reads is fixed by its key, so
         that any fn of a key can stand for the others: the key names whose pass it is, too.
         """
+
+    @property
+    def recording(self) -> Runtime | None:
+        """This, if it records what it wraps: then buffers are to stay where they are, and what is
+        no pass (accept, commit) is to go through `wrap` too, as each launch is dear."""
+        return None
 
     def columns(self, needed: int, room: int) -> int:
         """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""

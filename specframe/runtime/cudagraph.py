@@ -48,8 +48,8 @@ class CudaGraph(Runtime):
             _tell("no CUDA device here")
 
     @property
-    def captures(self) -> bool:
-        return self.recorder is not None
+    def recording(self) -> CudaGraph | None:
+        return None if self.recorder is None else self
 
     @property
     def num_graphs(self) -> int:

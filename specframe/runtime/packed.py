@@ -23,7 +23,8 @@ class Packed(Runtime):
     dtypes and devices are left as they are. The kernel is compiled once per machine (seconds).
 
     weights: what the target's are kept as; bfloat16 is lossy. drafts: the same of a draft head,
-    which changes no text.
+    which changes no text. cuda: the runtime that runs in its place on a CUDA device, None for none
+    (read before this one is made).
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Packed(Runtime):
         *,
         weights: Literal["float32", "bfloat16"],
         drafts: Literal["float32", "bfloat16"],
+        cuda: str | None,
         buckets: list[int] | None,
     ) -> None:
         super().__init__(buckets=buckets)

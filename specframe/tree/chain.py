@@ -17,6 +17,7 @@ class Chain(TreePolicy):
     Papers: Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
     """
 
+    pure: ClassVar[bool] = True
     chain_only: ClassVar[bool] = True
 
     def __init__(self, *, depth: Depth, max_nodes: MaxNodes, proposal: ProposalKind) -> None:

@@ -25,6 +25,7 @@ class Dynamic(TreePolicy):
     """
 
     decides_before_draw = False
+    pure: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Beams(Dynamic):
     of nodes that it never saw. Chooses nodes by value, and reads which of them on the host.
     """
 
+    pure: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 2 * 64  # at most: two a level
 
     @property

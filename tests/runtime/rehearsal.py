@@ -2,8 +2,9 @@
 
 The operators of a function are kept as they were called: with the host's numbers of that moment and
 the tensors of that moment, whose memory a replay writes again. So a number that changes later is
-not seen, nor is a buffer that moved; a read of a value is refused; the buffers held are as they were
-after recording; and a replay spoils what every other recording left, as graphs of one pool may.
+not seen, nor is a buffer that moved; what waits for the device (a value read, a tensor made of the
+host's numbers) is refused; the buffers held are after recording as they were before; and a replay
+spoils what every other recording left, as graphs of one pool may.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Rehearsal:
     made: list[Recording] = field(default_factory=list)
     warmed: int = 0
     replays: int = 0
+    _left: list[list[Tensor]] = field(default_factory=list)  # outputs in memory of the pool
 
     def refusal(self, tensors: Sequence[Tensor]) -> str | None:
         return None
@@ -48,15 +50,16 @@ class Rehearsal:
 
         def replay() -> None:
             self.replays += 1
-            for other in self.made:
-                if other is not made:
-                    spoil(other.outputs)
+            for other in self._left:
+                if other is not left:
+                    spoil(other)
             tape.play()
 
-        made = Recording(inputs=inputs, outputs=outputs, replay=replay)
-        spoil(outputs)  # recording computes nothing
-        self.made.append(made)
-        return made
+        left = [one for one in outputs if _memory(one) in tape.memory]
+        spoil(left)  # recording computes nothing
+        self._left.append(left)
+        self.made.append(Recording(inputs=inputs, outputs=outputs, replay=replay))
+        return self.made[-1]
 
 
 def rehearsed(**changes: Any) -> CudaGraph:
@@ -78,7 +81,7 @@ def untouched(held: Tensors) -> Iterator[None]:
             one.copy_(values)
 
 
-def spoil(tensors: Tensors) -> None:
+def spoil(tensors: Sequence[Tensor]) -> None:
     """Fill them with what nobody could take for a result."""
     for one in tensors:
         one.fill_(torch.nan if one.is_floating_point() else -77)
@@ -90,15 +93,17 @@ class _Tape(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._calls: list[tuple[Any, Any, Any, list[tuple[int, Tensor]]]] = []
+        self.memory: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if is_read(func, args):
-            raise RuntimeError(f"{func} reads the host while a graph is recorded")
+        if is_read(func, args) or func is torch.ops.aten.lift_fresh.default:
+            raise RuntimeError(f"{func} waits for the device while a graph is recorded")
         result = func(*args, **kwargs)
         read = {_memory(one) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
         found = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
         new = [(i, one) for i, one in enumerate(found) if _memory(one) not in read]
+        self.memory |= {_memory(one) for _, one in new}
         self._calls.append((func, args, kwargs, new))
         return result
 
