@@ -26,8 +26,9 @@ class CudaGraph(Runtime):
     anew. What cannot be recorded runs as it is written, and the first reason is told once.
     Attention is the model's own, with the mask of the tree.
 
-    max_graphs: at most so many are kept; what comes later runs as it is written. columns: slots
-    that the smallest pass sees; wider ones see twice as many, and so on, so that few widths occur.
+    max_graphs: at most so many are kept; what comes later runs as it is written. max_rows: of a
+    pass that is recorded; launches are no matter to a longer one. columns: slots that the narrowest
+    pass sees; wider ones see twice as many, and so on, so that few widths occur.
     """
 
     def __init__(
@@ -35,12 +36,14 @@ class CudaGraph(Runtime):
         *,
         warmup: Annotated[int, Range(1, 100)],
         max_graphs: Annotated[int, Range(1, 100_000)],
+        max_rows: Annotated[int, Range(1, 100_000)],
         columns: Annotated[int, Range(1, 10_000_000)],
         buckets: list[int] | None,
     ) -> None:
         super().__init__(buckets=buckets)
-        self._warmup, self._max_graphs, self._columns = warmup, max_graphs, columns
-        self.recorder: Recorder | None = Graphs() if torch.cuda.is_available() else None
+        self._warmup, self._columns = warmup, columns
+        self._max_graphs, self._max_rows = max_graphs, max_rows
+        self.recorder = _recorder()
         self._calls: dict[Hashable, int] = {}
         self._refused: set[Hashable] = set()
         self._kept: dict[Hashable, _Kept] = {}
@@ -70,6 +73,8 @@ class CudaGraph(Runtime):
             return fn
 
         def run(fed: Tensors, held: Tensors) -> Tensors:
+            if len(fed[0].shape) and len(fed[0]) > self._max_rows:
+                return fn(fed, held)
             place = (key, tuple((one.data_ptr(), one.shape) for one in held))
             kept = self._kept.get(place)
             if kept is not None:
@@ -110,6 +115,11 @@ class CudaGraph(Runtime):
     def _refuse(self, key: Hashable, reason: str, what: str = "running") -> None:
         self._refused.add(key)
         _tell(reason, what=what)
+
+
+def _recorder() -> Recorder | None:
+    """What records on this machine."""
+    return Graphs() if torch.cuda.is_available() else None
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def _tree_rows(draft: Draft, slots: Tensor, cache: CacheManager) -> tuple[Tensor
     launch = see if launcher is None else launcher.wrap(see, key)
     fed = (draft.depths, draft.parents, draft.alive, slots, cache.length_tensor)
     positions, visible = launch(fed, ())
-    return positions, visible
+    return positions, visible[:, : cache.width]
 
 
 TARGETS: Registry[Target] = Registry("target", "specframe.target")
