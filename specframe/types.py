@@ -212,7 +212,13 @@ class Draft:
 
     def ancestors(self) -> Tensor:
         """[N, N] bool: row j is row i or above it. Dead rows have only themselves."""
-        return ancestors(self.parents, self.depth)
+        rows = torch.arange(self.num_rows, device=self.tokens.device)
+        seen = rows[:, None] == rows
+        above = self.parents
+        for _ in range(self.depth):
+            seen = seen | (above[:, None] == rows)
+            above = torch.where(above >= 0, self.parents[above.clamp_min(0)], above)
+        return seen
 
     def path_tokens(self, nodes: Tensor, depth: int) -> Tensor:
         """[M, depth] tokens from the root's child down to each of nodes [M], all `depth` deep."""
@@ -223,17 +229,6 @@ class Draft:
         if not steps:
             return self.tokens.new_empty((nodes.shape[0], 0))
         return torch.stack(steps[::-1], dim=1)
-
-
-def ancestors(parents: Tensor, depth: int) -> Tensor:
-    """[N, N] bool: row j is row i or above it, in a tree of rows parents [N] of that depth."""
-    rows = torch.arange(parents.shape[0], device=parents.device)
-    seen = rows[:, None] == rows
-    above = parents
-    for _ in range(depth):
-        seen = seen | (above[:, None] == rows)
-        above = torch.where(above >= 0, parents[above.clamp_min(0)], above)
-    return seen
 
 
 @dataclass(frozen=True, kw_only=True)

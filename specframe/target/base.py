@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from specframe.cache.base import CacheManager
 from specframe.registry import Registry
 from specframe.runtime.base import Runtime, Tensors
-from specframe.types import Draft, Gives, Rows, TargetOutput, ancestors
+from specframe.types import Draft, Gives, Rows, TargetOutput
 
 PREFILL_ROWS = 2048  # rows of one prefill pass; bounds the mask and the activations
 
@@ -171,7 +171,7 @@ def verify_rows(draft: Draft, cache: CacheManager, max_positions: int | None) ->
 
 def _tree_rows(draft: Draft, slots: Tensor, cache: CacheManager) -> tuple[Tensor, Tensor]:
     """Positions [N] and what is visible [N, S], in one launch where that counts."""
-    depth, width, launcher = draft.depth, cache.width, cache.launcher
+    width, launcher = cache.width, cache.launcher
     if launcher is not None:
         width = launcher.columns(width, cache.positions.shape[0])
 
@@ -179,9 +179,10 @@ def _tree_rows(draft: Draft, slots: Tensor, cache: CacheManager) -> tuple[Tensor
         depths, parents, alive, slots, base = fed
         columns = torch.arange(width, device=base.device)
         visible = (columns < base) & alive[:, None]
-        return base + depths, visible.index_copy_(1, slots, ancestors(parents, depth))
+        above = replace(draft, parents=parents).ancestors()
+        return base + depths, visible.index_copy_(1, slots, above)
 
-    key = ("rows", draft.num_rows, depth, width)
+    key = ("rows", draft.num_rows, draft.depth, width)
     launch = see if launcher is None else launcher.wrap(see, key)
     fed = (draft.depths, draft.parents, draft.alive, slots, cache.length_tensor)
     positions, visible = launch(fed, ())
