@@ -18,7 +18,8 @@ from specframe.records import Context, Observer, StepRecord
 from specframe.sampling import Sampling
 from specframe.stopping import Stopping
 from specframe.streams import Streams
-from specframe.types import Draft, TargetOutput, Verdict
+from specframe.tree.builder import TreeBuilder
+from specframe.types import Draft, How, TargetOutput, Verdict
 
 
 class Decoding:
@@ -127,7 +128,7 @@ class Decoding:
         """Emit given tokens through a verify pass, so that the drafter sees an ordinary step."""
         parts = self.parts
         chain = torch.tensor([tail[:-1]], dtype=torch.long, device=parts.target.device)
-        builder = self._ground().builder("place")
+        builder = self._builder("place")
         frontier = builder.root
         for column in range(chain.shape[1]):
             frontier = builder.place(frontier, chain[:, column : column + 1])
@@ -161,6 +162,9 @@ class Decoding:
         if parts.has_room_for_aux():
             draft = parts.drafter.aux(draft, budget)
         return self._with_slots(draft)
+
+    def _builder(self, how: How) -> TreeBuilder:
+        return self._ground().builder(how)
 
     def _ground(self) -> Ground:
         return Ground(context=self.context.ids, sampling=self.sampling, rng=self.rng)
@@ -214,7 +218,7 @@ class Decoding:
 
     def _first(self, out: TargetOutput) -> tuple[int, int, int]:
         """(token, stop code, finite) after prefill: the law of the last prompt row."""
-        builder = self._ground().builder("place")
+        builder = self._builder("place")
         laws = self._laws(builder.build(), out)
         root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
         token = laws.pick(root, 0, self.rng, root == 0)

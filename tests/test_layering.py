@@ -78,7 +78,8 @@ ALLOWED: dict[str, str] = {
     "forms": "",
     "judging": "forms laws streams types accept.base runtime.base",
     "growing": "forms judging parts prospect sampling streams types tree.builder *.base",
-    "engine": "clock errors growing judging laws parts records sampling stopping streams types",
+    "engine": "clock errors growing judging laws parts records sampling stopping streams types "
+    "tree.builder",
     "generation": "engine errors parts records sampling stopping streams types",
     "task.base": "generation registry trace.base",
     "report.*": "accept.base errors intervals report.*",
