@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specframe.drafter.base import Growing
 from specframe.forms import apart, joined
-from specframe.judging import counted
+from specframe.judging import counted, is_pure
 from specframe.parts import Parts
 from specframe.prospect import Prospect
 from specframe.runtime.base import Tensors
@@ -54,7 +54,7 @@ def _grown(parts: Parts, builder: TreeBuilder, source: Source, budget: Budget) -
 
 def _recordable(parts: Parts, ground: Ground, budget: Budget) -> Growing | None:
     """What the drafter gives for it, if nobody involved reads or keeps more than tensors."""
-    hidden = ground.sampling.path_dependent or not parts.tree.pure
+    hidden = ground.sampling.path_dependent or not is_pure(parts.tree)
     if hidden or parts.runtime.recording is None or type(ground.rng) is not Streams:
         return None
     bare = budget.rows < 2 or budget.depth < 1

@@ -22,7 +22,7 @@ from specframe.types import Draft, Verdict
 
 def judge(rule: AcceptRule, draft: Draft, laws: Laws, rng: Streams, runtime: Runtime) -> Verdict:
     """`rule.decide`, recorded where the runtime records and the rule leaves it nothing to miss."""
-    hidden = laws.sampling.path_dependent or not rule.pure or rule.extra_syncs(False) > 0
+    hidden = laws.sampling.path_dependent or not is_pure(rule) or rule.extra_syncs(False)
     if hidden or runtime.recording is None or type(rng) is not Streams:
         return rule.decide(draft, laws, rng)
     tensors: list[Tensor] = []
@@ -47,6 +47,11 @@ def judge(rule: AcceptRule, draft: Draft, laws: Laws, rng: Streams, runtime: Run
     path, tokens, count = runtime.wrap(decide, key)((logits, *counters, *tensors), ())
     laws.ask = lambda: rule.decide(draft, laws, rng)
     return Verdict(path=path, tokens=tokens, count=count)
+
+
+def is_pure(component: object) -> bool:
+    """Whether its very class says so; one that inherits it may do more."""
+    return bool(vars(type(component)).get("pure", False))
 
 
 def counted(device: torch.device, *values: Any) -> list[Tensor]:

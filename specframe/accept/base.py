@@ -36,7 +36,7 @@ class AcceptRule(ABC):
     reads: kinds of draws it can judge; needs_laws: placed children alone are no use to it.
     preferred: how `tree.proposal=auto` makes children for it at temperature > 0.
     pure: `decide` reads nothing but its arguments (of the draft its tree and its draws) and its own
-    settings, and leaves nothing behind, so that a runtime may record it.
+    settings, and leaves nothing behind, so that a runtime may record it. Not inherited.
     """
 
     lossless: ClassVar[bool]

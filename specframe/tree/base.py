@@ -39,7 +39,7 @@ class TreePolicy(ABC):
     nodes are made from logits (`auto` is resolved before the policy is built).
     decides_before_draw: whether a node's existence never depends on a drawn value.
     pure: `grow` reads nothing but its arguments and its own numbers, no value on the host, and
-    leaves nothing behind, so that a runtime may record it.
+    leaves nothing behind, so that a runtime may record it. Not inherited.
     needs_native: it takes the drafter's own branches. chain_only: no node has two children.
     takes_aux: whether the draft just grown goes with the drafter's auxiliary rows. explanation: why
     it drafts as it does, for people.

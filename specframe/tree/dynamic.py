@@ -79,7 +79,6 @@ class Beams(Dynamic):
     of nodes that it never saw. Chooses nodes by value, and reads which of them on the host.
     """
 
-    pure: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 2 * 64  # at most: two a level
 
     @property

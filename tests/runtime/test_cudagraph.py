@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -284,6 +284,7 @@ def test_control_a_position_that_stands_still(monkeypatch: pytest.MonkeyPatch) -
 class Counting(Match):
     """Says that it keeps nothing, and yet every fourth decision rejects all."""
 
+    pure: ClassVar[bool] = True
     calls = 0
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
@@ -340,6 +341,8 @@ def test_control_outputs_that_are_not_copied(monkeypatch: pytest.MonkeyPatch) ->
 class Nosy(Match):
     """Reads its own verdict."""
 
+    pure: ClassVar[bool] = True
+
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         verdict = super().decide(draft, laws, rng)
         assert int(verdict.count) > 0
@@ -349,10 +352,22 @@ class Nosy(Match):
 class Made(Match):
     """Makes a tensor of the host's numbers."""
 
+    pure: ClassVar[bool] = True
+
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         verdict = super().decide(draft, laws, rng)
         verdict.tokens.add_(torch.tensor(0))
         return verdict
+
+
+class Unsaid(Counting):
+    """Inherits what its parent said of itself."""
+
+
+def test_a_subclass_must_say_so_itself() -> None:
+    made, theirs = composed(*EAGLE, rehearsed()), composed(*EAGLE, RUNTIME)
+    made.accept, theirs.accept = Unsaid(), Unsaid()
+    assert equal(made, theirs)
 
 
 @pytest.mark.parametrize("rule", [Nosy, Made])
