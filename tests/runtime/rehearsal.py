@@ -88,7 +88,11 @@ def spoil(tensors: Sequence[Tensor]) -> None:
         one.fill_(torch.nan if one.is_floating_point() else -77)
 
 
-_WHOLE = torch._C.DispatchKey.CompositeImplicitAutograd
+def decomposed(func: Any) -> bool:
+    """Whether it is made of other operators, which inference mode hands over as a whole; a read may
+    be among them."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
 class _Tape(TorchDispatchMode):
@@ -101,8 +105,8 @@ class _Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _WHOLE):
-            with self:  # inference mode hands it over whole, and a read may be inside
+        if decomposed(func):
+            with self:
                 return func.decompose(*args, **kwargs)
         if is_read(func, args) or func is torch.ops.aten.lift_fresh.default:
             raise RuntimeError(f"{func} waits for the device while a graph is recorded")
