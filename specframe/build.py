@@ -77,6 +77,7 @@ class Plan:
         runtime: Runtime = light["runtime"]
         inner = self._inner_plans(alone)
         target = self._target("target", self.bound["target"], runtime)
+        target.runtime.forget()  # a target that stayed loaded may have kept its own
         if drafter is None:
             drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
             target.runtime = runtime  # an inner loop may have the same model

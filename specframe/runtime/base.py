@@ -68,6 +68,9 @@ class Runtime(ABC):
         no pass (accept, commit) is to go through `wrap` too, as each launch is dear."""
         return None
 
+    def forget(self) -> None:
+        """Drop what was recorded: it keeps the parts of an earlier engine alive."""
+
     def columns(self, needed: int, room: int) -> int:
         """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""
         return needed

@@ -108,6 +108,11 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def _copy(into: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """All at once, where there are any."""
-    if into:
-        torch._foreach_copy_(list(into), list(values))
+    """One launch for all of a dtype, which is as many as one launch takes."""
+    alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for place, one in zip(into, values, strict=True):
+        places, ones = alike.setdefault(place.dtype, ([], []))
+        places.append(place)
+        ones.append(one)
+    for places, ones in alike.values():
+        torch._foreach_copy_(places, ones)

@@ -59,6 +59,10 @@ class CudaGraph(Runtime):
         """Recordings that are kept."""
         return len(self._kept)
 
+    def forget(self) -> None:
+        for kept in (self._calls, self._refused, self._kept, self.forms):
+            kept.clear()
+
     def columns(self, needed: int, room: int) -> int:
         if self.recorder is None:
             return needed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -217,6 +219,23 @@ def test_buffers_that_are_gone_make_room() -> None:
         assert runtime.num_graphs == 1
         assert held[0].tolist() == [3.0] * size
         rehearsal_of(runtime).made.clear()
+
+
+def test_what_is_forgotten_keeps_nothing_alive() -> None:
+    runtime = rehearsed()
+    made = composed(*EAGLE, runtime)
+    list(outcomes(made))
+    gone = [weakref.ref(one) for one in (made.drafter, made.tree, made.accept)]
+    assert runtime.num_graphs > 0
+    del made
+    gc.collect()
+    assert all(one() is not None for one in gone)
+    runtime.forget()
+    rehearsal_of(runtime).__init__()  # type: ignore[misc]
+    gc.collect()
+    assert not any(one() is not None for one in gone)
+    assert runtime.num_graphs == 0
+    assert equal(composed(*EAGLE, runtime), composed(*EAGLE, RUNTIME))
 
 
 def add(fed: Tensors, held: Tensors) -> Tensors:
