@@ -23,7 +23,7 @@ from specframe.compatibility import Classes, check, check_rows, check_taps, reso
 from specframe.compose import compose, replaced
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
 from specframe.inner import draft_config, inner_config, undrafted_config
 from specframe.keeping import Heads, Targets, head_key
@@ -48,10 +48,7 @@ _targets = Targets(_heads)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A configuration that is checked as far as it can be without weights.
-
-    heads: where the drafters of earlier points are.
-    """
+    """A configuration, checked as far as it can be without weights. heads: of earlier points."""
 
     config: dict[str, Any]
     bound: dict[str, Bound]
@@ -75,8 +72,10 @@ class Plan:
             if not one.waits_for_weights:
                 one.make()
         runtime: Runtime = light["runtime"]
+        if runtime.lossy and self.top["require_lossless"]:
+            raise IncompatibleComponents(f"{runtime.lossy}; require_lossless=true refuses that")
         inner = self._inner_plans(alone)
-        target = self._target("target", self.bound["target"], runtime)
+        target = self._target(self.bound["target"], runtime)
         target.runtime.forget()  # a target that stayed loaded may have kept its own
         if drafter is None:
             drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
@@ -136,8 +135,9 @@ class Plan:
         return cache.cls(**{**cache.values, **free})
 
     def _draft_target(self, word: str | None, runtime: Runtime) -> Target:
-        config = draft_config(word, self.bound["target"])
-        return self._target("drafter.model", bind_axis("target", config), runtime)
+        own = self.bound["target"]
+        bound = bind_axis("target", draft_config(word, own))
+        return self._target(bound, runtime, drafts=bound.values != own.values)
 
     def _inner_plans(self, bound: Bound) -> dict[int, Plan]:
         """The plans of the loops that a drafter and its members ask for, by id of the one asking.
@@ -153,15 +153,13 @@ class Plan:
             found |= self._inner_plans(one)
         return found
 
-    def _target(self, where: str, bound: Bound, runtime: Runtime) -> Target:
-        return _targets.get(bound, self.bound["runtime"], self.device, runtime, where=where)
+    def _target(self, bound: Bound, runtime: Runtime, *, drafts: bool = False) -> Target:
+        return _targets.get(bound, self.bound["runtime"], self.device, runtime, drafts=drafts)
 
 
 def plan(config: DictConfig) -> Plan:
-    """Bind and check a composed configuration; loads nothing.
-
-    Raises ConfigError (keys, types, ranges, missing files) or IncompatibleComponents.
-    """
+    """Bind and check a composed configuration; loads nothing. Raises ConfigError (keys, types,
+    ranges, missing files) or IncompatibleComponents."""
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
     top = {key: value for key, value in plain.items() if key not in groups}
@@ -231,10 +229,12 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
+        words=overrides,
         trace=made.bound["trace"].make(),
     )
-    if engine is not None and (reason := engine.parts.tree.explanation):
-        sys.stderr.write(f"specframe: {reason}\n")
+    parts = None if engine is None else engine.parts
+    for told in (parts.runtime.lossy, parts.tree.explanation) if parts else ():
+        sys.stderr.write(f"specframe: {told}\n" if told else "")
     with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)
     if code:

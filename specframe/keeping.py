@@ -55,16 +55,20 @@ class Targets:
         self._heads = heads
 
     def get(
-        self, bound: Bound, how: Bound, device: torch.device, runtime: Runtime, *, where: str
+        self, bound: Bound, how: Bound, device: torch.device, runtime: Runtime, *, drafts: bool
     ) -> Target:
-        """The target, loaded if need be, on `runtime`, which is of `how`. Raises ConfigError."""
+        """The target, loaded if need be, on `runtime`, which is of `how`. Raises ConfigError.
+
+        drafts: it is a draft model, and not the target itself.
+        """
         made = [[one.cls.__module__, one.values] for one in (bound, how)]
-        key = json.dumps([str(device), made], sort_keys=True)
+        key = json.dumps([str(device), made, drafts], sort_keys=True)
+        runtime = runtime.drafting() if drafts else runtime
         if key not in self.held:
             while len(self.held) >= _KEPT:
                 self.held.pop(next(iter(self.held)))
                 self._heads.clear()
-            with user_errors(where):
+            with user_errors("drafter.model" if drafts else "target"):
                 self.held[key] = bound.cls(**bound.values, device=device, runtime=runtime)
         target = self.held[key] = self.held.pop(key)
         target.runtime = runtime

@@ -8,13 +8,18 @@ two can order methods differently.
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from specframe.clock import PHASES
+
+_STATUS = Path("/proc/self/status")
 
 
 @dataclass(kw_only=True)
@@ -181,6 +186,10 @@ def peak_memory_bytes(device: torch.device) -> int | None:
     """The most memory in use so far: of the allocator on a CUDA device, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError):  # Linux; the figure below holds the peak of who started the process too
+        own = re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)
+        if own is not None:
+            return 1024 * int(own[1])
     try:
         import resource
     except ImportError:  # not on Windows

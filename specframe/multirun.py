@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,6 @@ from typing import Any
 from uuid import uuid4
 
 from filelock import FileLock
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
@@ -25,18 +26,21 @@ from specframe.registry import describe
 
 _TARGET = ("target", "device", "runtime")  # keys that decide which target is loaded
 _DRAFTER = ("experiment", "drafter")
+_ANSWERS = ("rows.jsonl", "generations.jsonl")  # of a run, a line a prompt
+_SWEEPERS = "hydra._internal.core_plugins.basic_sweeper"
 
 
 @dataclass
 class Sweep:
     """The multirun of this process. directory: its folder, once Hydra has named it. objective:
     what its sweeper maximises, if it does. code: exit code of a single run, or of what went wrong
-    beside the points."""
+    beside the points. undo: what ends with it."""
 
     directory: Path | None = None
     objective: str | None = None
     code: int = 0
     command: str = field(default_factory=lambda: uuid4().hex)
+    undo: ExitStack = field(default_factory=ExitStack)
 
 
 _running: ContextVar[Sweep | None] = ContextVar("sweep", default=None)
@@ -58,20 +62,33 @@ class Announce(Callback):
             sweep.directory = Path(config.hydra.sweep.dir).absolute()
             manner = Manner.of(config.hydra.sweeper, objective=str(config.get(OBJECTIVE)))
             sweep.objective = None if manner.keep else manner.objective
+            sweep.undo.enter_context(_grouping())
 
 
 @contextmanager
 def sweeping() -> Iterator[Sweep]:
     """A multirun may run inside; its points are made in the order that keeps weights loaded."""
     sweep = Sweep()
-    token, held = _running.set(sweep), BasicSweeper.split_arguments
-    # Hydra takes sweepers from packages of its own name only, so its own one is told the order.
-    BasicSweeper.split_arguments = staticmethod(_grouped(held))  # type: ignore[method-assign]
+    token = _running.set(sweep)
     try:
-        yield sweep
+        with sweep.undo:
+            yield sweep
     finally:
-        BasicSweeper.split_arguments = staticmethod(held)  # type: ignore[method-assign]
         _running.reset(token)
+
+
+@contextmanager
+def _grouping() -> Iterator[None]:
+    """Hydra takes sweepers from packages of its own name only, so its own one is told the order.
+
+    Looked up when the sweep starts: Hydra's search for plugins makes that class once more."""
+    sweeper = importlib.import_module(_SWEEPERS).BasicSweeper
+    held = sweeper.split_arguments
+    sweeper.split_arguments = staticmethod(_grouped(held))
+    try:
+        yield
+    finally:
+        sweeper.split_arguments = staticmethod(held)
 
 
 def _grouped(split: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +158,7 @@ def _run(work: Callable[[], None], place: Place, manner: Manner) -> None:
         status, reason, error = SKIPPED, " ".join(str(exc).split()), exc
     except SystemExit as exc:
         if exc.code:  # a task's verdict, such as certify's
-            status, reason = FAILED, f"exit code {exc.code}"
+            status, reason = FAILED, f"exit code {exc.code}{_first_error(place.directory)}"
             error = RuntimeError(reason)
     except Exception as exc:
         status, reason, error = FAILED, describe(exc), exc
@@ -149,6 +166,16 @@ def _run(work: Callable[[], None], place: Place, manner: Manner) -> None:
     place.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
     if error is not None and not manner.keep:
         raise error
+
+
+def _first_error(directory: Path) -> str:
+    """Why the first prompt that could not be answered was not, if that is what failed."""
+    for name in _ANSWERS:
+        with suppress(OSError, ValueError), (directory / name).open(encoding="utf-8") as lines:
+            for line in lines:
+                if error := json.loads(line).get("error"):
+                    return f": {' '.join(str(error).split())}"
+    return ""
 
 
 def _objective(place: Place, name: str) -> float:

@@ -17,7 +17,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
 RECORD = "status.json"
-RESULTS = ("metrics.json", "summary.json")  # what tasks leave beside it, with their numbers
+RESULTS = (
+    "metrics.json",
+    "summary.json",
+    "replay.json",
+)  # what tasks leave beside it, with their numbers
 TRACKER_ERRORS = "tracker_error.txt"  # in a run's folder, where a tracker failed
 OBJECTIVE = "objective"  # the key of what an optimising sweeper maximises
 _NOT_OF_A_POINT = ("hydra", OBJECTIVE)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, NoHead
 
 SCHEME = "shipped://"
 HEADS = Path(__file__).resolve().parent / "heads"
@@ -28,14 +28,14 @@ def head_for(drafter: str, target: str) -> str:
     """The `shipped://` path of the head with which `drafter` drafts for a target.
 
     target: its name, `package://...` or a folder; a folder has a head where its weights are, to the
-    digest, those that the head was trained for. Raises ConfigError if there is none.
+    digest, those that the head was trained for. Raises NoHead if there is none.
     """
     for folder in sorted(HEADS.glob(f"*/{drafter}")):
         if target == _PACKAGED + folder.parent.name or _trained_for(folder, Path(target)):
             return f"{SCHEME}{folder.parent.name}/{drafter}"
     if target.startswith((".", "/")) and not Path(target).exists():
         raise ConfigError(f"target.path={target}: no such folder")
-    raise ConfigError(
+    raise NoHead(
         f"drafter.path=null: no head ships for {target} with drafter={drafter}; give "
         "drafter.path=FOLDER or hub name, or train one with task=train, or use drafter=ngram or "
         "drafter=none"

@@ -46,6 +46,7 @@ OPTIONS = [
     for file in sorted(folder.glob("*/*.yaml"))
     if file.parent.name in AXES
 ]
+MEASURING = ("speed", "gpu_check")  # no paper's recipe: they ask what this machine does
 EXPERIMENTS = [file for file in FILES if file.parent.name == "experiment"]
 
 
@@ -124,6 +125,8 @@ def test_experiments_are_short_and_plan(file: Path | None) -> None:
         pytest.skip("no recipe yet")
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 15
     plan(compose([f"experiment={file.stem}"]))
+    if file.stem in MEASURING:
+        return
     text = file.read_text(encoding="utf-8")
     assert re.search(r"arXiv \d{4}\.\d{5}", text)
     length = re.search(r"acceptance(_length: | length )\d\.\d\d", text)

@@ -225,6 +225,18 @@ def test_a_row_a_point(tmp_path: Path) -> None:
     assert [row["directory"] for row in table] == ["p0", "p1", "p2"]
 
 
+def test_points_of_replays_have_their_numbers(tmp_path: Path) -> None:
+    row = {"max_nodes": 4, "acceptance_length": 1.5, "interval": [1.0, 2.0]}
+    for number, rows in enumerate(([row], [row, row])):
+        (tmp_path / f"p{number}").mkdir()
+        found = {"recorded": {"seed": 3}, "rows": rows}
+        one = place(tmp_path, number, seed=number)
+        run_point(leaves(tmp_path, number, found, "replay.json"), one, BASIC)
+    single, several = gather.table(points_of(tmp_path, "this"))
+    assert (single["acceptance_length"], single["max_nodes"]) == (1.5, 4)
+    assert "acceptance_length" not in several
+
+
 def test_what_a_terminal_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     points = swept(tmp_path)

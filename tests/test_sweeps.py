@@ -82,7 +82,7 @@ def test_24_points_one_of_them_broken_killed_and_resumed(tmp_path: Path) -> None
     table = rows(tmp_path)
     assert [row["status"] for row in table] == ["failed"] + 23 * ["ok"]
     assert [row["target.max_positions"] for row in table] == ["3", *map(str, range(40, 63))]
-    assert table[0]["reason"] == "exit code 1"
+    assert table[0]["reason"].startswith("exit code 1: the prompt has 5 tokens")
     assert len({row["acceptance_length"] for row in table[1:]}) == 1
     assert {record["config_hash"] for record in records(tmp_path)} >= set(before)
 
@@ -109,6 +109,23 @@ def test_points_in_other_processes(tmp_path: Path, words: tuple[str, ...]) -> No
     assert "seed" in second["reason"]
     assert [row["seed"] for row in rows(tmp_path)] == ["1", "-1"]
     assert float(rows(tmp_path)[0]["acceptance_length"]) >= 1
+
+
+def test_points_that_share_weights_follow_each_other(tmp_path: Path) -> None:
+    words = ("tree=chain,native", "target=toy,toy_draft", "drafter=ngram,suffix")
+    kept = [word for word in command("-m", *words) if word not in TOY[:3]]
+    ended = subprocess.run(
+        kept, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    made = [[row[key] for key in ("target", "drafter", "tree")] for row in rows(tmp_path)]
+    assert made == [
+        [target, drafter, tree]
+        for target in ("toy", "toy_draft")
+        for drafter in ("ngram", "suffix")
+        for tree in ("chain", "native")
+    ]
+    assert [record["number"] for record in records(tmp_path)] == list(range(8))
 
 
 def test_optuna_maximises_and_its_study_goes_on(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import logging
 import os
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +98,9 @@ def _rows(source: Path) -> Sequence[dict[str, Any]]:
 
 def _fetched(repository: str, name: str) -> Path:
     """The file on this machine, fetched if it is not there. Raises MissingResource."""
-    from huggingface_hub import hf_hub_download
-
     try:
         if "://" not in repository:
-            return Path(hf_hub_download(repository, name, repo_type="dataset"))
+            return _downloaded(repository, name)
         address = f"{repository}/{name}"
         mark = hashlib.sha256(address.encode()).hexdigest()[:8]
         place = _cache() / f"{mark}-{Path(name).name}"
@@ -113,6 +113,18 @@ def _fetched(repository: str, name: str) -> Path:
         raise MissingResource(
             f"data: cannot fetch {name} of {repository} ({reason}); give data.path= the file"
         ) from None
+
+
+def _downloaded(repository: str, name: str) -> Path:
+    """The file of a dataset: as it was fetched before, else from the hub."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    # Every try is told otherwise, and what came of them is told by our own message.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    with suppress(LocalEntryNotFoundError):
+        return Path(hf_hub_download(repository, name, repo_type="dataset", local_files_only=True))
+    return Path(hf_hub_download(repository, name, repo_type="dataset"))
 
 
 def _kept(name: str, content: bytes) -> Path:

@@ -118,6 +118,13 @@ class Drafter(ABC):
     def truncate(self, length: int) -> None:
         """The context goes back to `length` tokens."""
 
+    def remembered(self) -> Any:
+        """What the next sequence will begin with of earlier ones; None where nothing is kept."""
+        return None
+
+    def recall(self, held: Any) -> None:
+        """Let the next sequence begin with what `remembered` gave, whatever came since."""
+
 
 @dataclass(frozen=True)
 class Continuation:

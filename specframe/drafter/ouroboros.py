@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -122,6 +123,12 @@ class Ouroboros(Retrieval):
     def truncate(self, length: int) -> None:
         self._writer.truncate(length - 1)
         self._forget()
+
+    def remembered(self) -> Any:
+        return copy.deepcopy(self._pool) if self.keep_pool else None
+
+    def recall(self, held: Any) -> None:
+        self._pool = copy.deepcopy(held)
 
     def _forget(self) -> None:
         self._written: list[int] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -76,6 +76,13 @@ class Recycling(Drafter):
         # The order of writes to one row is undefined on a device, so only the last one is made.
         repeated = (tokens[:, None] == tokens).triu(1).any(1)
         self._store(torch.where(repeated, self._spare, tokens), record.out.logits)
+
+    def remembered(self) -> Any:
+        return (self._matrix.clone(), self._used) if self.keep else None
+
+    def recall(self, held: Any) -> None:
+        matrix, self._used = held
+        self._matrix.copy_(matrix)
 
     def _recycle_prompt(self, prompt: Sequence[int], states: Tensor) -> None:
         """states [T, H] of the prompt's rows; the last place of each token counts."""

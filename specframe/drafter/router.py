@@ -71,6 +71,8 @@ class Router(Drafter):
         self._sizes = [0] * len(self.parts)  # values that each part reads back
         for one in self.parts:
             one.begin(context, out)
+        starts = [one.warm for one in self.parts if one.warm is not None]
+        self.warm = any(starts) if starts else None
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         if frontier.depth == 0:
@@ -117,6 +119,15 @@ class Router(Drafter):
     def truncate(self, length: int) -> None:
         for one in self.parts:
             one.truncate(length)
+
+    def remembered(self) -> Any:
+        held = [one.remembered() for one in self.parts]
+        return None if all(one is None for one in held) else held
+
+    def recall(self, held: Any) -> None:
+        for one, own in zip(self.parts, held, strict=True):
+            if own is not None:
+                one.recall(own)
 
     def _ranked(self) -> list[Drafter]:
         """Longest matches first, then models, then matches that are too short; ties as listed."""

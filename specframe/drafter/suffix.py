@@ -80,6 +80,15 @@ class Suffix(CountedRetrieval):
         self._reader = Reader(self._earlier)
         self._reader.read(self._own.tokens[-self.max_match :])
 
+    def remembered(self) -> Any:
+        return ([*self._outputs], self._ended) if self.keep_outputs else None
+
+    def recall(self, held: Any) -> None:
+        outputs, self._ended = held
+        self._outputs, self._earlier = [], self._automaton()
+        for output in outputs:
+            self._keep(output)
+
     @property
     def match_length(self) -> int:
         """Tokens of the context's longest suffix that occurs in it before."""

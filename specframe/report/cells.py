@@ -91,3 +91,8 @@ def count(held: int) -> Cell:
 def plainly(value: Any) -> str:
     """A manifest's value as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def counted(many: object, thing: str) -> str:
+    """A number and its noun: `1 run`, `2 runs`."""
+    return f"{many} {thing}{'' if many == 1 else 's'}"

@@ -11,9 +11,9 @@ from typing import Any
 import specframe
 from specframe.errors import MissingResource
 from specframe.report import charts, tables
-from specframe.report.cells import plainly
+from specframe.report.cells import counted, plainly
 from specframe.report.groups import Group
-from specframe.report.paired import Comparison
+from specframe.report.paired import MIN_PROMPTS, Comparison
 from specframe.report.reasons import why
 from specframe.report.runs import Found, Run, flattened
 from specframe.report.traces import TraceReader, script_json
@@ -58,7 +58,10 @@ def render(content: Content) -> str:
 def _ours(content: Content) -> dict[str, str]:
     """What is markup already: our style and script, the pictures, and the traces as JSON."""
     groups = content.groups
-    traces = [reader.as_dict(name) for name, reader in content.traces.items()]
+    called = {run.name: f"{one.number} {one.label}" for one in groups for run in one.runs}
+    traces = [
+        reader.as_dict(f"{called[name]}  ({name})") for name, reader in content.traces.items()
+    ]
     return {
         "style": "\n".join(_asset(name) for name in _STYLES),
         "script": "\n".join(_asset(name) for name in _SCRIPTS),
@@ -107,13 +110,20 @@ def _summary(content: Content) -> list[str]:
     beaten = [one for one in content.comparisons if one.one is best]
     if beaten:
         other = min(beaten, key=lambda one: one.ratio)
-        p_value = other.p_adjusted
-        sure = "" if p_value is None else f" (p {tables.p_text(p_value)} over prompts)"
         told.append(
-            f"Over the next, {other.other.label}, it is {other.ratio:.2f} times as fast{sure}: "
-            f"{other.reason}"
+            f"Over the next, {other.other.label}, it is {other.ratio:.2f} times as fast"
+            f"{_sure(other, content.confidence)}: {other.reason}"
         )
     return told
+
+
+def _sure(pair: Comparison, confidence: float) -> str:
+    """How far the prompts tell the two apart."""
+    p_value = pair.p_adjusted
+    if p_value is None:
+        return " (too few prompts for a test)" if pair.num_prompts < MIN_PROMPTS else ""
+    doubt = "" if p_value <= 1 - confidence else ", so it may be chance"
+    return f" (p {tables.p_text(p_value)} over prompts{doubt})"
 
 
 def _warnings(content: Content) -> list[str]:
@@ -130,6 +140,12 @@ def _warnings(content: Content) -> list[str]:
             "Where no speed over plain decoding stands, it was not measured beside: seconds of "
             "runs at different times compare machines as well as methods. task=benchmark measures "
             "both at once."
+        )
+    whole = sum(not one.numbers.shares and not one.is_plain for one in groups)
+    if whole:
+        told.append(
+            f"What makes a pass dear, drafting or verifying, was not measured for {whole} of "
+            f"{counted(len(groups), 'configuration')}: task.split=true does."
         )
     if any(
         (run.summary.get("overall") or {}).get("method", run.summary).get("synthetic")
@@ -165,7 +181,8 @@ def _spread(one: Group) -> dict[str, tuple[float, float]]:
 def _machine(runs: Sequence[Run]) -> str:
     hardware = [run.manifest.get("hardware") or {} for run in runs]
     told = {
-        (one.get("cuda") or {}).get("device") or f"{one['cpu']}, {one.get('torch_threads')} threads"
+        (one.get("cuda") or {}).get("device")
+        or f"{one['cpu']}, {counted(one.get('torch_threads'), 'thread')}"
         for one in hardware
         if one.get("cpu")
     }

@@ -25,7 +25,9 @@ def why(one: Group) -> list[str]:
 
 
 def versus(one: Group, other: Group) -> str:
-    """Why the first is faster or slower than the second: more tokens a pass, or a cheaper pass."""
+    """Why the first is faster or slower than the second: more tokens a pass, or a cheaper pass.
+
+    All tokens together; a mean over prompts, where each weighs the same, may differ."""
     mine, theirs = one.numbers, other.numbers
     speeds = _speeds(one, other)
     lengths = (mine.acceptance_length, theirs.acceptance_length)
@@ -38,7 +40,7 @@ def versus(one: Group, other: Group) -> str:
     told = (
         f"{lengths[0]:.2f} tokens a pass against {lengths[1]:.2f} (factor {length:.2f}), and "
         f"a pass costs {costs[0]:.{unit.digits}f} {unit.name} against {costs[1]:.{unit.digits}f} "
-        f"(factor {cost:.2f})"
+        f"(factor {cost:.2f}), together {ratio:.2f} over all tokens"
     )
     return f"{told}: {_decides(length, cost)}{_phase(mine, theirs)}."
 

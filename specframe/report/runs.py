@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> Run | None:
     if found is None or not found.held:
         return None
     manifest = _json(folder / MANIFEST)
-    config = manifest.get("config") or {}
+    config = manifest.get("config")
     benchmarked = (folder / ROWS).is_file()
     summary = _json(folder / ("summary.json" if benchmarked else "metrics.json"))
     split = ((summary.get("overall") or {}).get("method") or {}).get("split")
@@ -110,7 +111,7 @@ def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> Run | None:
         folder=folder,
         name=name,
         task="benchmark" if benchmarked else "generate",
-        config=config,
+        config=config if isinstance(config, dict) else {},
         manifest=manifest,
         state=str(manifest.get("state", "unknown")),
         answers=found.held,
@@ -138,12 +139,18 @@ def _walk(top: Path) -> Iterator[Path]:
     """The folder and those below, in the order in which a sweep numbered them."""
     yield top
     below = [one for one in top.iterdir() if one.is_dir() and not one.name.startswith(".")]
-    for folder in sorted(below, key=lambda one: (not one.name.isdigit(), _order(one.name))):
+    for folder in sorted(below, key=_order):
         yield from _walk(folder)
 
 
-def _order(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdigit() else (0, name)
+def _order(folder: Path) -> tuple[bool, int, str]:
+    """The point's number in its sweep, else the folder's name."""
+    number = None
+    with suppress(ConfigError):  # of another program
+        number = _json(folder / STATUS).get("number")
+    if not isinstance(number, int):
+        number = int(folder.name) if folder.name.isdigit() else None
+    return number is None, number or 0, folder.name
 
 
 def _name(folder: Path) -> str:

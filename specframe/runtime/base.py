@@ -53,6 +53,11 @@ class Runtime(ABC):
         self.buckets = buckets
         self.forms: dict[Hashable, Any] = {}
 
+    @property
+    def lossy(self) -> str | None:
+        """Why a target's text may not be that of the weights as they were loaded; None: it is."""
+        return None
+
     @abstractmethod
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
         """A callable that computes `fn(fed, held)`; calls with one key see one set of shapes.
@@ -79,6 +84,10 @@ class Runtime(ABC):
         """Lay a freshly loaded target's weights out anew, if that is of use; None: its own code
         runs its blocks."""
         return None
+
+    def drafting(self) -> Runtime:
+        """The runtime of a draft model: rounding its weights costs drafts, never text."""
+        return self
 
     def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         """Lay a draft head's weights out anew, but for its output layers, which `table` reads.

@@ -22,21 +22,38 @@ class Packed(Runtime):
     layers. Rows are computed alike in every company, so drafting changes no bit of the text. Other
     dtypes and devices are left as they are. The kernel is compiled once per machine (seconds).
 
-    weights: what the target's are kept as; bfloat16 is lossy. drafts: the same of a draft head,
-    which changes no text. cuda: the runtime that runs in its place on a CUDA device, None for none
-    (read before this one is made).
+    weights: what the target's are kept as; bfloat16 and int8 round them, which is lossy. drafts:
+    the same of draft heads and draft models, which changes no text. kernel: what multiplies the
+    target's float32 weights; auto measures ours, oneDNN's and torch's for each shape, once per
+    machine, and takes ours unless another is a tenth faster. cuda: the runtime that runs in its
+    place on a CUDA device, None for none (read before this one is made).
     """
 
     def __init__(
         self,
         *,
-        weights: Literal["float32", "bfloat16"],
-        drafts: Literal["float32", "bfloat16"],
+        weights: Literal["float32", "bfloat16", "int8"],
+        drafts: Literal["float32", "bfloat16", "int8"],
+        kernel: Literal["auto", "own", "onednn", "torch"],
         cuda: str | None,
         buckets: list[int] | None,
     ) -> None:
         super().__init__(buckets=buckets)
-        self._half, self._half_drafts = weights == "bfloat16", drafts == "bfloat16"
+        self._kernel = kernel
+        self._weights, self._drafts = weights, drafts
+
+    @property
+    def lossy(self) -> str | None:
+        if self._weights == "float32":
+            return None
+        return (
+            f"runtime.weights={self._weights} rounds the target's weights, so its text may differ "
+            "from float32's"
+        )
+
+    def drafting(self) -> Runtime:
+        drafts, kernel, buckets = self._drafts, self._kernel, self.buckets
+        return Packed(weights=drafts, drafts=drafts, kernel=kernel, buckets=buckets)
 
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
         return fn
@@ -47,17 +64,30 @@ class Packed(Runtime):
         from specframe.runtime.kernel.matrix import pack_linears
         from specframe.runtime.kernel.trunk import FusedTrunk, fits
 
-        pack_linears(model, half=self._half)
+        pack_linears(model, kept=self._weights, kernels=self._kernels(model))
         if not fits(model):
             return None
         base: Any = model.model
         return FusedTrunk(model.config, base.layers, base.rotary_emb)
 
+    def _kernels(self, model: nn.Module) -> dict[tuple[int, ...], str] | None:
+        """Which kernel each shape of weight gets; None: ours, as for all that is rounded."""
+        if self._weights != "float32" or self._kernel == "own":
+            return None
+        from specframe.runtime.kernel.choice import chosen
+        from specframe.runtime.kernel.matrix import is_plain
+        from specframe.runtime.kernel.trunk import of_family
+
+        shapes = [(*one.weight.shape,) for one in model.modules() if is_plain(one)]
+        if self._kernel != "auto":
+            return dict.fromkeys(shapes, self._kernel)
+        return dict(chosen(shapes, joined=of_family(model.config)))
+
     def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         if _is_ours(net) and _compiled():
             from specframe.runtime.kernel.matrix import pack_linears
 
-            pack_linears(net, half=self._half_drafts, but=tables)
+            pack_linears(net, kept=self._drafts, but=tables)
 
     def table(self, weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
@@ -65,7 +95,7 @@ class Packed(Runtime):
             return super().table(weight, bias)
         from specframe.runtime.kernel import matrix
 
-        return matrix.Packed(weight, bias, half=self._half_drafts)
+        return matrix.Packed(weight, bias, kept=self._drafts)
 
 
 def _is_ours(model: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from specframe.cache.base import CacheManager
 from specframe.errors import IncompatibleComponents
 from specframe.runtime.base import Runtime
-from specframe.target.base import TARGETS, Forward, Target
+from specframe.target.base import TARGETS, Forward, Target, Tokenizer
 from specframe.target.blocks import Blocks
 from specframe.target.passes import PassKey
 from specframe.target.pretrained import Dtype, dtype_of, load, refuse_recurrent
@@ -79,9 +79,7 @@ class HF(Target):
         self._adopt(model, HFTokenizer.of(tokenizer), type(model).__name__, runtime)
         return self
 
-    def _adopt(
-        self, model: Any, tokenizer: HFTokenizer | None, name: str, runtime: Runtime
-    ) -> None:
+    def _adopt(self, model: Any, tokenizer: Tokenizer | None, name: str, runtime: Runtime) -> None:
         refuse_recurrent(model.config, type(model))
         self.model = model.eval()
         text = model.config.get_text_config()
@@ -218,7 +216,7 @@ def _windows(config: Any) -> dict[str, int | None]:
     return {"sliding_attention": window} if window else {"full_attention": None}
 
 
-def _eos_ids(model: Any, tokenizer: HFTokenizer | None) -> tuple[int, ...]:
+def _eos_ids(model: Any, tokenizer: Tokenizer | None) -> tuple[int, ...]:
     generation = getattr(model, "generation_config", None)
     for held in (generation, model.config, tokenizer):
         ids = getattr(held, "eos_token_id", None)

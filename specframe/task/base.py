@@ -20,7 +20,8 @@ class Job:
     engine: composed from the configuration. config: that configuration, resolved, plain types.
     prompt and prompts (a file) are the user's; at most one is given. rebuild(overrides) composes
     the same command again with more overrides on top ("target=toy", "seed=1"); weights that do not
-    change stay loaded. trace: what is kept of the steps, for tasks that take one.
+    change stay loaded. words: those of the command. trace: what is kept of the steps, for tasks
+    that take one.
     """
 
     engine: Engine
@@ -29,6 +30,7 @@ class Job:
     prompt: str | None
     prompts: Path | None
     rebuild: Callable[[Sequence[str]], Engine]
+    words: Sequence[str] = ()
     trace: Trace = field(default_factory=lambda: TRACES.get("none")())
 
 

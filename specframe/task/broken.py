@@ -13,6 +13,7 @@ from specframe.accept.base import AcceptRule, Walk
 from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
 from specframe.laws import Laws
+from specframe.prospect import Prospect
 from specframe.records import Context, StepRecord
 from specframe.streams import Streams
 from specframe.types import Draft, DrawCall, Frontier, How, Proposal, TargetOutput, Verdict
@@ -66,6 +67,9 @@ class Shifted(Drafter):
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         return [replace(one, logits=_rolled(one.logits)) for one in self._inner.expand(frontier)]
+
+    def prospects(self) -> Sequence[Prospect]:
+        return [replace(one, expand=self.expand) for one in self._inner.prospects()]
 
     def observe(self, record: StepRecord) -> None:
         self._inner.observe(record)

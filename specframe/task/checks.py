@@ -150,11 +150,13 @@ class Counted:
 def perfect_drafter(engine: Engine, prompt: Sequence[int], *, max_new_tokens: int) -> Check:
     """A draft model that is the target itself must be accepted down to a leaf at every step."""
     short = _refusals(with_drafter(engine, perfect_lm(engine)), prompt, max_new_tokens)
+    name = f"perfect drafter, T = {engine.settings.sampling.temperature:g}"
+    if not short.drafted:
+        return not_run(name, "this tree drafts nothing here, so there is nothing to accept")
     shifted = Shifted(inner=perfect_lm(engine))
     broken = _refusals(with_drafter(engine, shifted), prompt, max_new_tokens)
-    temperature = engine.settings.sampling.temperature
     return Check(
-        name=f"perfect drafter, T = {temperature:g}",
+        name=name,
         passed=short.refused == 0,
         finding=(
             f"{short.steps - short.refused} of {short.steps} drafts accepted in full, "
@@ -183,6 +185,7 @@ class Refusals:
     def __init__(self) -> None:
         self.steps = 0
         self.refused = 0
+        self.drafted = 0
         self.accepted = 0
 
     def observe(self, record: StepRecord) -> None:
@@ -190,6 +193,7 @@ class Refusals:
         draft, last = record.draft, record.path[-1] if record.path else 0
         inner = ((draft.parents == last) & draft.alive).any()
         self.steps += 1
+        self.drafted += draft.num_rows - 1
         self.accepted += record.num_accepted
         self.refused += int(bool(inner) and not record.was_cut)
 

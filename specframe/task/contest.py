@@ -17,7 +17,7 @@ from specframe.task.quality import (
     number_is_right,
 )
 from specframe.task.rows import Reference, Row, digest_of
-from specframe.task.sides import BASELINE, METHOD, Sample, Turn, sides, turn_of
+from specframe.task.sides import BASELINE, METHOD, Sample, Side, Turn, sides, turn_of
 
 NUMBER, CODE = "number", "code"  # names of the scores
 OVERALL = "all"  # category of prompts that name none
@@ -34,7 +34,8 @@ class Rules:
 
 
 class Contest:
-    """An engine beside its baseline (if that is wanted) or beside texts of an earlier one."""
+    """An engine beside its baseline (if that is wanted) or beside texts of an earlier one, and
+    beside whatever else is added to `sides`."""
 
     def __init__(
         self, engine: Engine, rules: Rules, *, baseline: bool, reference: Reference | None
@@ -42,15 +43,32 @@ class Contest:
         self.engine = engine
         self.rules = rules
         self.reference = reference
-        self.sides = sides(engine, baseline=baseline)
+        self.sides: list[Side] = sides(engine, baseline=baseline)
         self._lossy = not engine.parts.accept.lossless
 
     def warm_up(self, record: PromptRecord) -> None:
         """Answer the first turn of a prompt on every side, uncounted."""
         for side in self.sides:
             side.begin()
+            side.remember()
             with suppress(ConfigError):  # told when its turn comes
                 side.answer(side.encode(record.turns[:1]), 0)
+            side.recall()
+
+    def learn(self, record: PromptRecord, *, sequence: int) -> None:
+        """Answer a prompt of an earlier run again, uncounted, for drafters that keep it."""
+        for side in self.sides:
+            if side.keeps:
+                side.begin()
+                with suppress(ConfigError):  # told when it was asked
+                    for turn in range(len(record.turns)):
+                        asked = side.encode(record.turns[: turn + 1])
+                        side.before.append(side.answer(asked, sequence + turn).tokens)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an answer depends on the prompts before."""
+        return any(side.keeps for side in self.sides)
 
     def row(
         self, record: PromptRecord, *, index: int, sequence: int, made: Callable[[int], None]
@@ -75,9 +93,9 @@ class Contest:
                 asked = record.turns[: turn + 1]
                 prompts.append(self._turn(asked, sequence + turn, index, held))
             except ConfigError as error:
-                if any(turns for turns in held.values()):
-                    raise
-                return replace(row, error=" ".join(str(error).split()))
+                told = f"turn {turn + 1}: {error}" if turn else str(error)
+                nothing: dict[str, list[Turn]] = {name: [] for name in held}
+                return replace(row, sides=nothing, error=" ".join(told.split()))
             made(sum(len(turns[turn].tokens) for turns in held.values()))
         return replace(
             row, agreements=self._agreements(row, prompts), scores=self._scores(row, record)
@@ -89,14 +107,18 @@ class Contest:
         """One turn of every side; returns the method's prompt."""
         prompts = {side.name: side.encode(turns) for side in self.sides}
         samples: dict[str, list[Sample]] = {side.name: [] for side in self.sides}
+        for side in self.sides:
+            side.remember()
         for number in range(self.rules.rounds):
             # Who goes first changes, so that a drift of the machine favours nobody.
             order = self.sides if (index + number) % 2 == 0 else self.sides[::-1]
             for side in order:
+                side.recall()
                 samples[side.name].append(side.answer(prompts[side.name], sequence))
         for side in self.sides:
             made = turn_of(side, prompts[side.name], sequence, samples[side.name])
             if self.rules.split:
+                side.recall()
                 made.split = side.split(prompts[side.name], sequence)
             if self._lossy:
                 made.target_logprob = mean_logprob(side.engine, prompts[side.name], made.tokens)

@@ -46,6 +46,17 @@ def expected(place: Place, draft: Draft) -> float:
     return sum(reach.values())
 
 
+def most_expected(place: Place, max_nodes: int) -> float:
+    """The same of the best tree of `max_nodes` recorded rows: a path is never likelier than its
+    beginning, so the likeliest paths are one."""
+    probs = place.recorded_laws.probs
+    reach: dict[NodePath, float] = {(): 1.0}
+    for path, row in sorted(place.laws.items(), key=lambda item: len(item[0])):
+        if path:
+            reach[path] = reach[path[:-1]] * float(probs[row])
+    return sum(sorted(reach.values(), reverse=True)[:max_nodes])
+
+
 def judged(place: Place, draft: Draft, rule: AcceptRule, settings: dict[str, Any]) -> int:
     """Tokens that a rule emits on the recorded laws; what the top tokens leave is spread evenly."""
     laws, vocabulary = place.recorded_laws, int(settings["vocab_size"])

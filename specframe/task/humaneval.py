@@ -15,17 +15,23 @@ from specframe.data.prompts import PromptRecord
 
 _SECONDS = 10  # of one program, processor and wall
 _BYTES = 1 << 30  # of memory
-_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL | re.MULTILINE)
+# Where a text that goes on from the prompt has left the function (Chen et al., section 3.1).
+_AFTER = re.compile(r"\n(?:class|def|#|if|print|```)")
+_BODY = re.compile(r"\n*(?: {2,}|\t)\S")
 
-# Runs inside the child: limits first, then the program from standard input.
+# Runs inside the child: limits first, then the program from standard input. What the program
+# prints goes nowhere; where the verdict is written, it does not know.
 _CHILD = f"""
-import resource, sys
+import os, resource, sys
+verdict = os.dup(1)
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 for name, limit in (("RLIMIT_CPU", {_SECONDS}), ("RLIMIT_AS", {_BYTES}), ("RLIMIT_FSIZE", 1 << 20),
                     ("RLIMIT_NOFILE", 64), ("RLIMIT_CORE", 0), ("RLIMIT_NPROC", 0)):
     if hasattr(resource, name):
         resource.setrlimit(getattr(resource, name), (limit, limit))
 exec(compile(sys.stdin.read(), "answer", "exec"), {{"__name__": "answer"}})
-print("passed", end="")
+os.write(verdict, b"passed")
 """
 
 
@@ -37,15 +43,19 @@ def code_is_right(text: str, record: PromptRecord) -> bool | None:
 
 
 def program(prompt: str, answer: str) -> str:
-    """The function an answer makes: its code block, or what it says, after the prompt unless it
-    defines the function itself (then after the prompt's imports and helpers)."""
-    fenced = _FENCE.search(answer)
-    code = answer if fenced is None else fenced.group(1)
+    """The function an answer makes: what it says or its code block, the one that defines the
+    function before others, after the prompt; where it defines the function, after the prompt's
+    imports and helpers. A body that goes on from the prompt ends with the function."""
     names = re.findall(r"^def\s+(\w+)", prompt, re.MULTILINE)
-    if names and re.search(rf"^def\s+{names[-1]}\b", code, re.MULTILINE):
+    whole = re.compile(rf"^def\s+{names[-1]}\b" if names else r"(?!)", re.MULTILINE)
+    blocks = _FENCE.findall(answer)
+    code = next((one for one in [*blocks, answer] if whole.search(one)), None)
+    if code is not None:
         above, _, _ = prompt.rpartition(f"def {names[-1]}")
         return f"{above}\n{code}"
-    return prompt + code
+    if blocks and not _BODY.match(answer):
+        return prompt + blocks[0]
+    return prompt + _AFTER.split(answer, maxsplit=1)[0]
 
 
 def passes(source: str) -> bool:
@@ -69,4 +79,4 @@ def passes(source: str) -> bool:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    return child.returncode == 0 and said.endswith(b"passed")
+    return child.returncode == 0 and said == b"passed"

@@ -1,239 +1,211 @@
-"""The engine beside transformers' own `generate`: same model, same prompts, one process."""
+"""Other engines on the same weights, to be measured beside ours in one process.
+
+A plugin brings another one by subclassing `Peer` under `@peer("its_name")` in its module; it is
+then one of the `peers` of task.compare wherever its package can be imported.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
-import json
-import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from specframe.binding import Range
-from specframe.data.prompts import PromptRecord, read_prompts
-from specframe.errors import IncompatibleComponents
-from specframe.generation import Engine
-from specframe.task.base import TASKS, Job, Task
+from specframe.errors import ConfigError, MissingResource
+from specframe.registry import Registry, no_such_option
+
+PEERS: dict[str, type[Peer]] = {}  # by name, in the order in which they are measured
+C = TypeVar("C", bound="type[Peer]")
+Answer = Callable[[list[int]], list[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runner:
-    """A way to answer a prompt: token ids in, answer ids out. owner: has the `forward` to time."""
+class Question:
+    """What every peer is asked. model: of transformers, with the run's weights as they were loaded.
+    draft: the model that the target names as its draft, if that is another one."""
 
-    name: str
-    answer: Callable[[list[int]], list[int]]
-    owner: Any
+    model: Any
+    draft: Any
+    max_new_tokens: int
+    eos_ids: Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """Sums over prompts of the median over rounds. forward_s: inside the target's forward."""
+class Way:
+    """One way in which a peer decodes greedily. answer: prompt ids -> new ids, an end token
+    included. like: the drafter of ours that does the same, if one does."""
 
-    name: str
-    wall_s: float
-    forward_s: float
-    num_tokens: int
-    num_forwards: int
-    same_text: int  # prompts whose ids equal the first runner's
+    label: str
+    answer: Answer
+    like: str | None = None
 
 
-@TASKS.register("peers")
-class Peers(Task):
-    """Times drafter=none against `generate`, and the run's drafter against its peer there.
+class Peer(ABC):
+    """An engine that can decode a model of transformers. package: what must be importable."""
 
-    Interleaved A B C D A B C D ..., greedy, after one uncounted answer each; ratios count, seconds
-    depend on the machine. `generate` runs on the weights as they were loaded, ours on what runtime=
-    makes of them. Peers: ngram - prompt_lookup_num_tokens, lm - assistant_model; another
-    drafter has none and is timed beside the plain `generate`.
-    """
+    package: ClassVar[str]
 
-    def __init__(
-        self,
-        *,
-        rounds: Annotated[int, Range(1, 100)],
-        per_category: Annotated[int, Range(1, 8)],
-        lookup_tokens: Annotated[int, Range(1, 64)],
-    ) -> None:
-        self.rounds = rounds
-        self.per_category = per_category
-        self.lookup_tokens = lookup_tokens
+    @abstractmethod
+    def ways(self, question: Question) -> list[Way]:
+        """Its ways to decode, the plain one first."""
 
-    def run(self, job: Job) -> int:
-        if not hasattr(job.engine.parts.target, "model"):
-            raise IncompatibleComponents("task=peers needs a model of transformers: use target=hf")
-        runners = self._runners(job)
-        prompts = [job.engine.encode(record.turns[0]) for record in self._prompts(job)]
-        for runner in runners:
-            runner.answer(prompts[0])
-        samples: list[dict[str, list[_Sample]]] = []
-        for prompt in _with_progress(prompts):
-            taken: dict[str, list[_Sample]] = {runner.name: [] for runner in runners}
-            for _ in range(self.rounds):
-                for runner in runners:
-                    taken[runner.name].append(_measure(runner, prompt))
-            samples.append(taken)
-        lines = [_line(runner.name, runners[0].name, samples) for runner in runners]
-        report = {"num_prompts": len(prompts), "rounds": self.rounds, "lines": lines}
-        self._write(job, {**report, "lines": [asdict(line) for line in lines]})
-        Console().print(_table(lines))
-        return 0
-
-    def _prompts(self, job: Job) -> list[PromptRecord]:
-        if job.prompts is not None:
-            return read_prompts(job.prompts)
-        chosen: dict[str | None, list[PromptRecord]] = {}
-        for record in read_prompts("builtin"):
-            chosen.setdefault(record.category, []).append(record)
-        return [record for group in chosen.values() for record in group[: self.per_category]]
-
-    def _runners(self, job: Job) -> list[Runner]:
-        drafter = job.config["drafter"]["name"]
-        greedy = ["sampling.temperature=0"]
-        plain = job.rebuild([*greedy, "runtime=eager"])  # packed weights are not transformers' own
-        model = plain.parts.target.model  # type: ignore[attr-defined]
-        ours = {"none": job.rebuild([*greedy, "drafter=none"])}
-        peers: dict[str, dict[str, Any] | None] = {"none": {}}
-        if drafter != "none":
-            ours[drafter] = job.rebuild(greedy)
-            peers[drafter] = self._peer(drafter, plain)
-        runners = []
-        for name, engine in ours.items():
-            label = "drafter=none" if name == "none" else f"drafter={name}"
-            target = engine.parts.target
-            runners.append(Runner(name=label, answer=_engine_answer(engine), owner=target))
-            options = peers[name]
-            if options is None:
-                continue
-            title = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
-            answer = _model_answer(model, engine, options)
-            runners.append(Runner(name=f"generate({title})", answer=answer, owner=model))
-        return runners
-
-    def _peer(self, drafter: str, engine: Engine) -> dict[str, Any] | None:
-        """Options of `generate` that draft as this drafter does, None if there are none."""
-        if drafter == "ngram":
-            return {"prompt_lookup_num_tokens": self.lookup_tokens}
-        if drafter == "lm":
-            return {"assistant_model": engine.parts.drafter.model.model}  # type: ignore[attr-defined]
+    def pass_of(
+        self, question: Question, context: Sequence[int]
+    ) -> Callable[[Sequence[int]], Any] | None:
+        """A forward of some rows behind a context, which leaves the context as it was; None where
+        the peer has none of its own."""
         return None
 
-    def _write(self, job: Job, report: dict[str, Any]) -> None:
-        text = json.dumps(report, indent=2)
-        (job.output_dir / "peers.json").write_text(text, encoding="utf-8")
+
+def peer(name: str) -> Callable[[C], C]:
+    """Class decorator: a peer by its name. Raises ValueError for a name that is taken."""
+
+    def register(cls: C) -> C:
+        held = PEERS.get(name)
+        if held is not None and (held.__module__, held.__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
+            raise ValueError(f"peer {name}: already registered by {held.__module__}")
+        PEERS[name] = cls
+        return cls
+
+    return register
 
 
-@dataclass(frozen=True)
-class _Sample:
-    wall_s: float
-    forward_s: float
-    num_forwards: int
-    tokens: list[int]
+def peers(name: str | None = None) -> list[Peer]:
+    """Those whose packages are here, or the one that is asked for.
 
-
-def _engine_answer(engine: Engine) -> Callable[[list[int]], list[int]]:
-    return lambda prompt: engine.generate(prompt).tokens
-
-
-def _model_answer(
-    model: Any, engine: Engine, options: dict[str, Any]
-) -> Callable[[list[int]], list[int]]:
-    import transformers
-
-    # A model's own generation config may sample or penalise, which nobody asked for here.
-    config = transformers.GenerationConfig(
-        max_new_tokens=engine.settings.max_new_tokens,
-        do_sample=False,
-        repetition_penalty=engine.settings.sampling.repetition_penalty or 1.0,
-        eos_token_id=list(engine.eos_ids) or None,
-        pad_token_id=0,
-        **{key: value for key, value in options.items() if isinstance(value, int)},
-    )
-    models = {key: value for key, value in options.items() if not isinstance(value, int)}
-
-    def answer(prompt: list[int]) -> list[int]:
-        ids = torch.tensor([prompt], device=model.device)
-        out = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            generation_config=config,
-            **models,
+    Raises ConfigError for a name that is none, MissingResource for one whose package is missing.
+    """
+    if Registry.plugins is not None:
+        Registry.plugins.bring_all()
+    if name is not None and name not in PEERS:
+        failures = Registry.plugins.failures() if Registry.plugins else {}
+        raise ConfigError(f"task.compare: {no_such_option('peers', name, PEERS, failures)}")
+    chosen = [PEERS[name]] if name is not None else list(PEERS.values())
+    here = [one for one in chosen if importlib.util.find_spec(one.package) is not None]
+    if name is not None and not here:
+        raise MissingResource(
+            f"task.compare: peers={name}: the package {chosen[0].package} is not installed"
         )
-        return out[0, len(prompt) :].tolist()
-
-    return answer
+    return [one() for one in here]
 
 
-def _measure(runner: Runner, prompt: list[int]) -> _Sample:
-    with _forwards(runner.owner) as spent:
-        start = time.perf_counter()
-        tokens = runner.answer(prompt)
-        wall = time.perf_counter() - start
-    return _Sample(wall, sum(spent), len(spent), tokens)
+@peer("transformers")
+class Transformers(Peer):
+    """`generate` of transformers: plain, prompt lookup, and with the target's draft as its
+    assistant. num_lookup: prompt_lookup_num_tokens, 10 in its documentation."""
 
+    package: ClassVar[str] = "transformers"
+    num_lookup: ClassVar[int] = 10
 
-@contextmanager
-def _forwards(owner: Any) -> Iterator[list[float]]:
-    """Seconds of each forward of a target or a model, while it lasts."""
-    spent: list[float] = []
-    forward = owner.forward
+    def ways(self, question: Question) -> list[Way]:
+        lookup = {"prompt_lookup_num_tokens": self.num_lookup}
+        found = [
+            Way(label="generate()", like="none", answer=self._answer(question)),
+            Way(
+                label=f"generate(prompt_lookup_num_tokens={self.num_lookup})",
+                like="ngram",
+                answer=self._answer(question, config=lookup),
+            ),
+        ]
+        if question.draft is not None:
+            title = f"generate(assistant_model={type(question.draft).__name__})"
+            given = {"assistant_model": question.draft}
+            found.append(Way(label=title, like="lm", answer=self._answer(question, given=given)))
+        return found
 
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        try:
-            return forward(*args, **kwargs)
-        finally:
-            spent.append(time.perf_counter() - start)
+    def pass_of(
+        self, question: Question, context: Sequence[int]
+    ) -> Callable[[Sequence[int]], Any] | None:
+        import transformers
 
-    # generate() looks at the signature to know what the model takes.
-    timed.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
-    owner.forward = timed
-    try:
-        yield spent
-    finally:
-        del owner.forward
+        model, cache = question.model, transformers.DynamicCache(config=question.model.config)
+        named = {"cache", "past_key_values"} & set(inspect.signature(model.forward).parameters)
 
+        @torch.inference_mode()
+        def run(tokens: Sequence[int]) -> Any:
+            ids = torch.tensor([list(tokens)], device=model.device)
+            behind = cache.get_seq_length()
+            out = model(ids, **{min(named): cache}, use_cache=True)
+            if behind:
+                cache.crop(-len(tokens))
+            return out
 
-def _with_progress(prompts: list[list[int]]) -> Iterable[list[int]]:
-    bar = Console(stderr=True)
-    return track(prompts, "prompts", console=bar, transient=True, disable=not bar.is_terminal)
+        run(context)
+        return run
 
+    def _answer(
+        self,
+        question: Question,
+        config: dict[str, Any] | None = None,
+        given: dict[str, Any] | None = None,
+    ) -> Answer:
+        """config: of the generation; given: to `generate` itself."""
+        import transformers
 
-def _line(name: str, reference: str, samples: list[dict[str, list[_Sample]]]) -> Line:
-    def total(field: str) -> float:
-        return sum(statistics.median(getattr(s, field) for s in one[name]) for one in samples)
-
-    return Line(
-        name=name,
-        wall_s=total("wall_s"),
-        forward_s=total("forward_s"),
-        num_tokens=sum(len(one[name][0].tokens) for one in samples),
-        num_forwards=sum(one[name][0].num_forwards for one in samples),
-        same_text=sum(one[name][0].tokens == one[reference][0].tokens for one in samples),
-    )
-
-
-def _short(value: Any) -> str:
-    return str(value) if isinstance(value, int) else type(value).__name__
-
-
-def _table(lines: list[Line]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "seconds", "tokens/s", "forwards", "outside forward", "same text"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for line in lines:
-        table.add_row(
-            line.name,
-            f"{line.wall_s:.2f}",
-            f"{line.num_tokens / line.wall_s:.1f}",
-            str(line.num_forwards),
-            f"{100 * (1 - line.forward_s / line.wall_s):.1f} %",
-            str(line.same_text),
+        model = question.model
+        # A model's own generation config may sample, penalise or end a text, which nobody asked for
+        # here; an id that it has not is never said.
+        none = model.config.get_text_config().vocab_size
+        asked = transformers.GenerationConfig(
+            max_new_tokens=question.max_new_tokens,
+            do_sample=False,
+            repetition_penalty=1.0,
+            eos_token_id=list(question.eos_ids) or [none],
+            pad_token_id=0,
+            **(config or {}),
         )
-    return table
+
+        def answer(prompt: list[int]) -> list[int]:
+            ids = torch.tensor([prompt], device=model.device)
+            mask = torch.ones_like(ids)
+            with warnings.catch_warnings():
+                # Of transformers' own parts to each other.
+                warnings.simplefilter("ignore", FutureWarning)
+                out = model.generate(
+                    ids, attention_mask=mask, generation_config=asked, **(given or {})
+                )
+            return out[0, len(prompt) :].tolist()
+
+        return answer
+
+
+@peer("economize")
+class Economize(Peer):
+    """economize (github.com/Thiggel/economize): its decoding loop, plain and with prompt lookup of
+    its defaults, 3-grams and cycles of 6 as in its documentation; CUDA graphs on a GPU."""
+
+    package: ClassVar[str] = "economize"
+
+    def ways(self, question: Question) -> list[Way]:
+        import economize
+        from economize.techniques.lookup import LookupConfig
+
+        graphs = question.model.device.type == "cuda"
+        plain = economize.DecodeConfig(cycle_length=1, cuda_graphs=graphs)
+        cycles = economize.DecodeConfig(cycle_length=6, cuda_graphs=graphs)
+        lookup = LookupConfig(max_ngram=3)
+        made = {
+            "none": economize.apply(question.model, decoding=plain),
+            "ngram": economize.apply(question.model, lookup, decoding=cycles),
+        }
+        labels = {"none": "economize", "ngram": "economize(lookup)"}
+        return [
+            Way(label=labels[like], like=like, answer=self._answer(question, model))
+            for like, model in made.items()
+        ]
+
+    def _answer(self, question: Question, model: Any) -> Answer:
+        def answer(prompt: list[int]) -> list[int]:
+            ids = torch.tensor(prompt, device=question.model.device)
+            stop = list(question.eos_ids) or None
+            return model.decode(ids, question.max_new_tokens, stop=stop).tokens.tolist()
+
+        return answer

@@ -123,11 +123,12 @@ class Profile(Task):
                 given = known or judged(engine, source, self.sample, steps.add)
                 shares[source] = given
             split = split_of(engine, costs, self.sample, steps.add)
+        passes = _passes(costs, weights)
         return _Measured(
             costs=costs,
             shares=shares,
-            ceilings=ceilings,
-            passes=_passes(costs, weights),
+            ceilings=ceilings.above(passes),
+            passes=passes,
             split=split,
         )
 

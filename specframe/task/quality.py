@@ -15,8 +15,10 @@ from specframe.generation import Engine
 from specframe.types import Rows
 
 _ROWS = 128  # of logits at a time: 25 MB at a vocabulary of 49k
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-_FINAL = "####"  # what GSM8K puts before the number
+# A minus behind a digit or a bracket is a difference or a range.
+_NUMBER = re.compile(r"(?:(?<![\d)\]])[-\u2212])?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
+_FINAL = "####"  # what GSM8K puts before the number; others head their sections with it
+_MARKED = re.compile(rf"{_FINAL}[ \t$*]*({_NUMBER.pattern})(?!\d*[.):][ \t]+\S)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +95,9 @@ def logit_gap(engine: Engine, prompt: Sequence[int], exact: Sequence[int], got: 
 
 
 def final_number(text: str) -> float | None:
-    """The number an answer ends with: what follows `####`, else its last number."""
-    _, marked, after = text.rpartition(_FINAL)
-    found = _NUMBER.findall(after if marked else text)
-    if not found:
-        return None
-    return float((found[0] if marked else found[-1]).replace(",", ""))
+    """The number an answer ends with: the last right behind `####`, else its last number."""
+    found = _MARKED.findall(text) or _NUMBER.findall(text)
+    return float(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
 
 
 def number_is_right(text: str, reference: str | None) -> bool | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -19,10 +18,10 @@ from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.intervals import Bootstrap, pooled, value
 from specframe.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
-from specframe.task.hindsight import expected, fewest_steps, judged, walked
 from specframe.task.pace import Pace
-from specframe.task.replaying import Answer, Record, read_record
-from specframe.task.subtrees import check_rule, check_within, is_exact, unfit
+from specframe.task.replaying import Record, read_record
+from specframe.task.scoring import Scorer, scorer
+from specframe.task.subtrees import check_kind, check_rule, check_within, unfit
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
 
 _PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
@@ -37,8 +36,9 @@ class Replay(Task):
     accept=match, and every lossless rule at temperature 0: exactly the steps of a real run. Other
     rules are estimates over the positions of that text, and say so: a lossless one accepts a placed
     child with the target's probability of it; a lossy one judges the recorded laws, whose tail is
-    spread evenly. The oracle takes at every step the best sub-tree of the record of so many nodes
-    in hindsight: no policy of that budget on this record does better. Intervals are over prompts.
+    spread evenly. The oracle takes at every step the best sub-tree of the record of so many nodes,
+    in hindsight or by the same estimate: no policy of that budget on this record does better.
+    Intervals are over prompts.
     Refused: trees that ask for more than was recorded, drawn children (their draws depend on the
     tree's own numbering), policies that learn from steps.
     Writes replay.json and replay.csv. Loads no weights.
@@ -71,7 +71,7 @@ class Replay(Task):
         record = read_record(Path(self.trace))
         policies = self._policies(job.config, record)
         rule = _rule(job.config)
-        scored = _scorer(rule, record.settings)
+        scored = scorer(rule, record.settings)
         rows = []
         with Pace("replay", total=len(policies), done=0) as pace:
             for policy in policies:
@@ -93,6 +93,7 @@ class Replay(Task):
     def _policies(self, config: dict[str, Any], record: Record) -> list[TreePolicy]:
         held = config["tree"]
         cls: Any = TREES.get(held["name"])
+        check_kind(cls, held["name"])
         made = []
         for depth in self.depth or [held["depth"]]:
             for max_nodes in self.max_nodes or [held["max_nodes"]]:
@@ -111,9 +112,9 @@ class Replay(Task):
         answers = [one for one in record.answers if len(one.tokens) > 1]
         scores = [scored.of(answer, policy) for answer in answers]
         tokens, steps = [one.tokens for one in scores], [one.steps for one in scores]
-        bests = [_best_steps(answer, policy.max_nodes) for answer in answers]
-        counts = [len(answer.tokens) - 1 for answer in answers]
         columns = (tokens, steps)
+        bests = [scored.best(answer, policy.max_nodes) for answer in answers]
+        oracle = ([one.tokens for one in bests], [one.steps for one in bests])
         return {
             "tree": config["tree"]["name"],
             "accept": config["accept"]["name"],
@@ -130,54 +131,9 @@ class Replay(Task):
             "num_accepted": None if scored.estimate else sum(one.accepted for one in scores),
             "num_drafted": sum(one.drafted for one in scores),
             "drafted_per_step": sum(one.drafted for one in scores) / sum(steps),
-            "oracle_acceptance_length": value(pooled, (counts, bests)),
-            "oracle_interval": self.bootstrap.interval(pooled, (counts, bests)),
+            "oracle_acceptance_length": value(pooled, oracle),
+            "oracle_interval": self.bootstrap.interval(pooled, oracle),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """One answer under one policy. tokens / steps is its acceptance length."""
-
-    tokens: float
-    steps: int
-    accepted: int
-    drafted: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scorer:
-    """How answers are scored, and whether that is an estimate."""
-
-    of: Callable[[Answer, TreePolicy], Score]
-    estimate: bool
-
-
-def _scorer(rule: AcceptRule, settings: dict[str, Any]) -> Scorer:
-    if is_exact(rule, settings):
-        return Scorer(of=_exact, estimate=False)
-
-    def estimated(answer: Answer, policy: TreePolicy) -> Score:
-        tokens, drafted = 0.0, 0
-        for place in answer.places:
-            draft = place.draft(policy)
-            lossless = rule.lossless
-            tokens += expected(place, draft) if lossless else judged(place, draft, rule, settings)
-            drafted += int(draft.alive.sum()) - 1
-        return Score(tokens=tokens, steps=len(answer.places), accepted=0, drafted=drafted)
-
-    return Scorer(of=estimated, estimate=True)
-
-
-def _exact(answer: Answer, policy: TreePolicy) -> Score:
-    steps = list(walked(answer, policy))
-    emitted, taken, drafted = (sum(column) for column in zip(*steps, strict=True))
-    return Score(tokens=emitted, steps=len(steps), accepted=taken, drafted=drafted)
-
-
-def _best_steps(answer: Answer, max_nodes: int) -> int:
-    reaches = [place.true_depth for place in answer.places]
-    return fewest_steps(reaches, len(reaches), max_nodes)
 
 
 def _rule(config: dict[str, Any]) -> AcceptRule:
@@ -226,10 +182,17 @@ def _show(rows: Sequence[dict[str, Any]], record: Record, scored: Scorer, folder
     count = sum(len(one.tokens) - 1 for one in record.answers)
     kind = "an ESTIMATE over the positions of" if scored.estimate else "exact over"
     console.print(f"{kind} {count} tokens of {len(record.answers)} answers", soft_wrap=True)
-    console.print(
-        "oracle: the best sub-tree of the record with so many rows, in hindsight", soft_wrap=True
-    )
+    console.print(f"recorded with {_recorded(record.settings)}", soft_wrap=True)
+    how = "by the same estimate" if scored.estimate else "in hindsight"
+    console.print(f"oracle: the best sub-tree of the record with so many rows, {how}")
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
+
+
+def _recorded(settings: dict[str, Any]) -> str:
+    """What the figures are of, whatever the words of this command say."""
+    words = [f"{axis}={settings[axis]['name']}" for axis in ("target", "drafter", "tree")]
+    temperature = settings["sampling"]["temperature"]
+    return " ".join([*words, f"sampling.temperature={temperature:g}", f"seed={settings['seed']}"])
 
 
 def _ranged(row: dict[str, Any], key: str, ends: str) -> str:

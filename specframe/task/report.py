@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from specframe.binding import Range
 from specframe.errors import ConfigError
 from specframe.intervals import Bootstrap
+from specframe.report.cells import counted
 from specframe.report.groups import group
 from specframe.report.page import Content, render
 from specframe.report.paired import compare
@@ -71,7 +72,7 @@ class Report(Task):
         partial = path.with_name(f".{path.name}.partial")
         partial.write_text(render(content), encoding="utf-8", errors="xmlcharrefreplace")
         os.replace(partial, path)
-        print(f"{len(found.runs)} runs, {len(groups)} configurations")
+        print(f"{counted(len(found.runs), 'run')}, {counted(len(groups), 'configuration')}")
         print(f"written to {os.path.relpath(path)}")
         return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from specframe.data.lines import LineFile, read_settings
 from specframe.data.prompts import PromptRecord
 from specframe.errors import ConfigError
 from specframe.generation import Engine
-from specframe.manifest import PACKAGES, describe
+from specframe.manifest import PACKAGES, describe, fingerprint
 from specframe.sampling import GREEDY_BELOW
 from specframe.task.quality import Agreement
 from specframe.task.sides import BASELINE, METHOD, Turn
@@ -166,6 +167,9 @@ def settings_of(
         "draft_model": facts["draft_model"] and facts["draft_model"]["weights"],
         "hardware": hardware,
         "versions": {name: facts["packages"].get(name) for name in PACKAGES[:2]},
+        **{f"content of {key}": held for key, held in _contents(kept).items()},
+        # A tree by measured costs is another one when they are.
+        "tree.explanation": _digest(facts["tree_explanation"]),
     }
 
 
@@ -176,6 +180,21 @@ def hash_of(settings: dict[str, Any]) -> str:
 
 def _is_apart(key: str) -> bool:
     return any(part in _NOT_OF_A_ROW for part in key.split("."))
+
+
+def _contents(values: dict[str, Any]) -> dict[str, str]:
+    """Digests of the files and folders that values name: their names alone say too little."""
+    found = {}
+    for key, value in values.items():
+        if not isinstance(value, str) or key.endswith(".name"):
+            continue
+        path = Path(value).expanduser()
+        with suppress(OSError, ValueError):  # no name of a file
+            files = sorted(path.iterdir()) if path.is_dir() else [path]
+            sums = [[one.name, fingerprint(one)] for one in files if one.is_file()]
+            if sums:
+                found[key] = _digest(sums)
+    return found
 
 
 def _flat(value: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -86,6 +86,7 @@ class Board:
             "peak_memory_bytes": max(peaks, default=None),
             "split": _split(turns),
             "target_logprob": _logprob(turns),
+            **_starts(turns),
         }
 
     def _intervals_of(self, name: str) -> dict[str, Any]:
@@ -191,6 +192,19 @@ def _split(turns: Sequence[Turn]) -> dict[str, float] | None:
     wall = sum(one.wall_ms for one in splits)
     held = {f"{name}_ms": spent for name, spent in phases.items()}
     return {**held, "wall_ms": wall, "covered": sum(phases.values()) / wall}
+
+
+def _starts(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Apart, the answers that began cold and with what earlier prompts left; {} where none is."""
+    found: dict[str, Any] = {}
+    for name, warm in (("cold", False), ("warm", True)):
+        total, mine = Metrics(), [turn for turn in turns if turn.warm is warm]
+        for turn in mine:
+            total.add(turn.metrics)
+        if mine:
+            rates = {"acceptance_length": total.acceptance_length}
+            found[name] = {"num_answers": len(mine), **rates, "tokens_per_s": total.tokens_per_s}
+    return {"starts": found} if found else {}
 
 
 def _logprob(turns: Sequence[Turn]) -> float | None:

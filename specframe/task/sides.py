@@ -16,6 +16,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.generation import Engine
 from specframe.meter import Meter
 from specframe.metrics import DepthCount, Metrics
+from specframe.task.forwards import forwards
 from specframe.task.questions import encode_turns
 from specframe.tree.base import TREES
 
@@ -25,13 +26,15 @@ BASELINE, METHOD = "baseline", "method"
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """Seconds of one answer, from its token ids on. first_s: until the first token is on the host;
-    prefill_s: until the first verify step; step_ms: each verify step, what follows it included."""
+    prefill_s: until the first verify step; step_ms: each verify step, what follows it included;
+    forward_s: within the target's forward, also where a drafter calls it; None: not known."""
 
     first_s: float
     prefill_s: float
     decode_s: float
     total_s: float
     step_ms: list[float]
+    forward_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,7 @@ class Sample:
     step_tokens: list[int]
     timing: Timing
     peak_memory_bytes: int | None
+    warm: bool | None  # `Drafter.warm`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,7 @@ class Turn:
     peak_memory_bytes: int | None
     split: Split | None = None
     target_logprob: float | None = None  # mean over the tokens, of the target's own law
+    warm: bool | None = None  # whether the drafter began with what earlier prompts left
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; `of` makes the same turn of them."""
@@ -92,15 +97,33 @@ class Turn:
 
 @dataclass
 class Side:
-    """One way to answer. before: its own answers to the earlier turns of the conversation."""
+    """One way to answer. before: its own answers to the earlier turns of the conversation.
+    drafter: its word; exact: name of the side whose text and speed it is held against."""
 
     name: str
     engine: Engine
     before: list[list[int]] = field(default_factory=list)
+    drafter: str | None = None
+    exact: str | None = None
+    _kept: Any = None
 
     def begin(self) -> None:
         """A conversation starts."""
         self.before = []
+
+    def remember(self) -> None:
+        """What the drafter keeps of earlier prompts is to be had again."""
+        self._kept = self.engine.parts.drafter.remembered()
+
+    def recall(self) -> None:
+        """The next answer begins with what was remembered, not with what came since."""
+        if self._kept is not None:
+            self.engine.parts.drafter.recall(self._kept)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its drafter learns from prompt to prompt."""
+        return self.engine.parts.drafter.remembered() is not None
 
     def encode(self, turns: Sequence[str]) -> list[int]:
         """Ids of the next turn on top of this side's own answers."""
@@ -108,9 +131,16 @@ class Side:
 
     def answer(self, prompt: Sequence[int], sequence: int) -> Sample:
         """Answer with the ordinary clock."""
+        target = self.engine.parts.target
+        if target.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(target.device)
+        with forwards(target, target.device) as spent:
+            sample = self._answer(prompt, sequence)
+        timing = replace(sample.timing, forward_s=sum(spent.seconds()))
+        return replace(sample, timing=timing)
+
+    def _answer(self, prompt: Sequence[int], sequence: int) -> Sample:
         device = self.engine.parts.target.device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
         meter = Meter(device)
         decoding = self.engine.decoding(observers=[meter])
         stamps, counts = [], []
@@ -140,9 +170,10 @@ class Side:
             step_tokens=counts,
             timing=timing,
             peak_memory_bytes=_peak(device),
+            warm=self.engine.parts.drafter.warm,
         )
 
-    def split(self, prompt: Sequence[int], sequence: int) -> Split:
+    def split(self, prompt: Sequence[int], sequence: int) -> Split | None:
         """Answer once more with a clock that waits for the device at every stamp."""
         device = self.engine.parts.target.device
         meter = Meter(device, synchronise=True)
@@ -160,13 +191,14 @@ class Side:
 
 
 def sides(engine: Engine, *, baseline: bool) -> list[Side]:
-    """The method and, before it, drafter=none on the same target, runtime and cache.
-
-    The baseline's rule is match: without a draft every lossless rule is the same.
-    """
+    """The method and, before it, drafter=none on the same target, runtime and cache."""
     method = Side(METHOD, engine)
-    if not baseline:
-        return [method]
+    return [plain_side(BASELINE, engine), method] if baseline else [method]
+
+
+def plain_side(name: str, engine: Engine) -> Side:
+    """drafter=none on the parts of an engine. Its rule is match: without a draft every lossless
+    rule is the same."""
     chain: Any = TREES.get("chain")
     parts = replace(
         engine.parts,
@@ -175,7 +207,7 @@ def sides(engine: Engine, *, baseline: bool) -> list[Side]:
         accept=RULES.get("match")(),
         how="place",
     )
-    return [Side(BASELINE, Engine(parts, engine.settings)), method]
+    return Side(name, Engine(parts, engine.settings), drafter="none")
 
 
 def turn_of(side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[Sample]) -> Turn:
@@ -200,6 +232,7 @@ def turn_of(side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[
         step_tokens=first.step_tokens,
         rounds=[one.timing for one in samples],
         peak_memory_bytes=max(peaks, default=None),
+        warm=first.warm,
     )
 
 

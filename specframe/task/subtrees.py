@@ -31,12 +31,15 @@ def check_rule(rule: AcceptRule, word: str, settings: dict[str, Any]) -> None:
         )
 
 
+def check_kind(kind: type[TreePolicy], word: str) -> None:
+    """Raises IncompatibleComponents for trees that no record can drive."""
+    if kind.needs_native or kind.observe is not TreePolicy.observe:
+        raise IncompatibleComponents(unfit(word))
+
+
 def check_within(policy: TreePolicy, word: str, settings: dict[str, Any]) -> None:
     """Raises IncompatibleComponents where a policy cannot be a sub-tree of the record."""
     recorded = settings["tree"]
-    learns = type(policy).observe is not TreePolicy.observe
-    if policy.needs_native or learns:
-        raise IncompatibleComponents(unfit(word))
     kinds = {"dynamic": ("chain", "static", "dynamic"), "static": ("chain", "static")}
     of = recorded["name"]
     if word != of and (

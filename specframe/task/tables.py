@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,35 @@ Numbers = dict[str, Any]
 Column = tuple[str, Callable[[Numbers], str]]
 
 
-def show(found: Numbers, said: Verdict, *, folder: Path) -> None:
-    """Print what was measured."""
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
+def show(
+    found: Numbers, said: Verdict, *, folder: Path, instead: Sequence[Table | str] = ()
+) -> None:
+    """Print what was measured; instead: of a comparison, in the place of the method's own."""
+    console = terminal()
     overall = found["overall"]
-    if overall is not None:
-        console.print(_acceptance(found))
-        console.print(_speed(found))
-        if overall[METHOD]["acceptance_by_depth"]:
-            console.print(_by_depth(overall[METHOD]))
-        console.print(_times(overall))
-        for line in _lines(found, overall):
-            console.print(line, soft_wrap=True)
+    for one in instead or ([] if overall is None else _own(found, overall)):
+        console.print(one, soft_wrap=isinstance(one, str))
     for sentence in said.sentences:
         console.print(sentence, soft_wrap=True)
     for sentence in said.failures:
         console.print(f"FAILED: {sentence}", soft_wrap=True)
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
+
+
+def terminal() -> Console:
+    """Where tables go: the terminal, or a wide page where there is none."""
+    console = Console(highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
+
+
+def _own(found: Numbers, overall: Numbers) -> list[Table | str]:
+    """What is printed of a method."""
+    tables = [_acceptance(found), _speed(found)]
+    if overall[METHOD]["acceptance_by_depth"]:
+        tables.append(_by_depth(overall[METHOD]))
+    return [*tables, _times(overall), *_lines(found, overall)]
 
 
 def write_csv(path: Path, found: Numbers) -> None:
@@ -137,6 +147,11 @@ def _lines(found: Numbers, overall: Numbers) -> list[str]:
                 if key not in ("wall_ms", "covered")
             ]
             lines.append(f"time of {name} (synchronised): {', '.join(parts)}")
+    for start, one in overall[METHOD].get("starts", {}).items():
+        lines.append(
+            f"{one['num_answers']} answers began {start}: acceptance_length "
+            f"{_number(one['acceptance_length'])}, {_number(one['tokens_per_s'], 1)} tokens/s"
+        )
     logprobs = {
         name: overall[name]["target_logprob"]
         for name in (METHOD, BASELINE)

@@ -50,6 +50,15 @@ def verdict(
     return said
 
 
+def must_be_exact(engine: Engine) -> bool:
+    """Whether its text has to be plain decoding's, token for token: by rule, dtype and device."""
+    parts = engine.parts
+    greedy = engine.settings.sampling.temperature < GREEDY_BELOW
+    same = parts.accept.lossless and (greedy or parts.accept.same_text)
+    exact = parts.target.dtype in (torch.float32, torch.float64)
+    return same and exact and parts.target.device.type == "cpu"
+
+
 def _judge_texts(rows: Sequence[Row], engine: Engine, said: Verdict) -> None:
     parts = engine.parts
     pairs = [(row, one) for row in rows for one in row.agreements]
@@ -68,7 +77,7 @@ def _judge_texts(rows: Sequence[Row], engine: Engine, said: Verdict) -> None:
     if not parts.accept.lossless or not (greedy or parts.accept.same_text):
         reason = "lossy" if not parts.accept.lossless else "exact in law, not in text"
         said.sentences.append(f"{text} (the rule is {reason})")
-    elif parts.target.dtype in (torch.float32, torch.float64) and parts.target.device.type == "cpu":
+    elif must_be_exact(engine):
         said.failures.append(f"{text}; this rule must give the same")
     else:
         said.sentences.append(f"{text} (in {parts.target.dtype} near ties may fall either way)")

@@ -6,10 +6,12 @@ An answer is one file of arrays (.npz), written whole when it ends; `answers.jso
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +30,8 @@ class Call:
     """Children that were made together: K under each of F nodes of a depth, best first.
 
     parents [F] and nodes [F, K] are node ids, root 0; tokens [F, K] (-1 none, -2 not asked for);
-    scores [F, K] log-weights, None where rank decides. width: children that the source offered.
+    scores [F, K] log-weights, None where rank decides; of a drafter with a law they are its
+    log-probabilities, and what they leave of 1 is its tail. width: children that it offered.
     """
 
     depth: int
@@ -110,7 +113,7 @@ def read_positions(path: Path) -> list[Position]:
             arrays = {name: held[name] for name in held.files}
         calls = _calls(arrays)
         laws = list(_laws(arrays))
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, EOFError, ValueError, KeyError, IndexError, BadZipFile, zlib.error) as error:
         raise ConfigError(f"{path}: not positions of trace=full ({error})") from None
     found = [Position(calls=[], laws=one) for one in laws]
     for place, call in calls:

@@ -207,9 +207,9 @@ class _Lines(Recorder):
 def _softmax(record: StepRecord) -> Tensor:
     """[N] float64: the softmax of the raw logits at each row's parent, of the row's token."""
     draft, logits = record.draft, record.out.logits
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    parents = draft.parents.clamp_min(0)
-    found = (logits[parents, draft.tokens] - logits.logsumexp(-1)[parents]).exp().double()
+    # One fused pass: log-sum-exp is three, over copies of all logits, and takes twice as long.
+    law = logits.softmax(-1, dtype=None if logits.dtype == torch.float64 else torch.float32)
+    found = law[draft.parents.clamp_min(0), draft.tokens].double()
     return torch.where(draft.parents >= 0, found, torch.nan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import ClassVar
 
@@ -10,6 +11,8 @@ from specframe.tracker.base import Run, Tracker
 
 _PARAMS, _METRICS = 100, 1000  # most that one call may hand over
 _LONGEST = 6000  # characters of a parameter
+_LONGEST_NAME = 250
+_NO_NAME = re.compile(r"[^\w.\- ]")  # what MLflow takes in no name; a slash would make folders
 
 
 class MLflow(Tracker):
@@ -35,10 +38,15 @@ class MLflow(Tracker):
             experiment or known.experiment_id, run_name=run.name, tags=tags
         ).info.run_id
         now = time.time_ns() // 1_000_000
-        params = [Param(key, str(value)[:_LONGEST]) for key, value in run.config.items()]
-        metrics = [Metric(key, value, now, 0) for key, value in run.numbers.items()]
+        params = [Param(_name(key), str(value)[:_LONGEST]) for key, value in run.config.items()]
+        metrics = [Metric(_name(key), value, now, 0) for key, value in run.numbers.items()]
         for start in range(0, len(params), _PARAMS):
             client.log_batch(made, params=params[start : start + _PARAMS])
         for start in range(0, len(metrics), _METRICS):
             client.log_batch(made, metrics=metrics[start : start + _METRICS])
         client.set_terminated(made, "FINISHED" if run.status == OK else "FAILED")
+
+
+def _name(key: str) -> str:
+    """A key as MLflow takes it: categories of prompts may be called anything."""
+    return _NO_NAME.sub("_", key)[:_LONGEST_NAME]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import logging
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -97,18 +98,34 @@ def test_it_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [f"{OPEN}/x/q.jsonl"]
 
 
-def test_a_dataset_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     path = lines(tmp_path / "q.jsonl", {"prompt": "abc"})
 
-    def download(repository: str, name: str, *, repo_type: str) -> str:
+    fetched: list[str] = []
+
+    def download(
+        repository: str, name: str, *, repo_type: str, local_files_only: bool = False
+    ) -> str:
         assert (repository, name, repo_type) == ("a/b", "q.jsonl", "dataset")
+        if local_files_only and not fetched:
+            raise LocalEntryNotFoundError("not there")
+        if not local_files_only:
+            # As huggingface_hub tells of every try that failed; our own message is enough.
+            logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
+            fetched.append(name)
         return str(path)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    [record] = read_prompts(preset("hub", repository="a/b", file="q.jsonl").file())
-    assert record.turns == ("abc",)
+    for _ in range(2):
+        [record] = read_prompts(preset("hub", repository="a/b", file="q.jsonl").file())
+        assert record.turns == ("abc",)
+    assert fetched == ["q.jsonl"], "what is here is not asked for again"
+    assert not caplog.records
 
 
 def test_what_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

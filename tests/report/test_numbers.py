@@ -81,6 +81,22 @@ def test_a_sweep_is_walked_in_the_order_of_its_points(tmp_path: Path) -> None:
     assert [(one.status, one.reason) for one in found.missing] == [("failed", "out of memory")]
 
 
+def test_points_named_by_hashes_stand_in_the_sweeps_order(tmp_path: Path) -> None:
+    for number, name in enumerate(("f0", "a1", "10")):
+        folder = benchmark(tmp_path / name, [(2, 1, 1.0, 1.0)], tree__depth=number)
+        (folder / "status.json").write_text(json.dumps({"number": number}), encoding="utf-8")
+    foreign = benchmark(tmp_path / "zz", [(2, 1, 1.0, 1.0)], tree__depth=9)
+    (foreign / "status.json").write_text("[1]", encoding="utf-8")
+    found = find([tmp_path], bootstrap=BOOTSTRAP)
+    assert [run.folder.name for run in found.runs] == ["f0", "a1", "10", "zz"]
+
+
+def test_a_manifest_of_something_else_is_no_configuration(tmp_path: Path) -> None:
+    benchmark(tmp_path / "run", [(2, 1, 1.0, 1.0)])
+    (tmp_path / "run" / "manifest.json").write_text('{"config": 3}', encoding="utf-8")
+    assert find([tmp_path], bootstrap=BOOTSTRAP).runs[0].config == {}
+
+
 def test_what_is_no_run_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no answers in there.*rows\.jsonl"):
         find([tmp_path], bootstrap=BOOTSTRAP)

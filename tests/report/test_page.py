@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,29 @@ def page(folder: Path) -> str:
     file = folder / "report.html"
     file.write_text(render(content), encoding="utf-8")
     return file.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        ([2.0] * 8, "(p 0.008 over prompts): "),
+        ([2.0] * 4 + [0.6] * 4, "(p 0.312 over prompts, so it may be chance): "),
+        ([2.0] * 3, "(too few prompts for a test): "),
+        ([1.0] * 8, "it is 1.00 times as fast: "),
+    ],
+)
+def test_the_first_lines_say_how_sure_they_are(
+    tmp_path: Path, prompts: list[float], said: str
+) -> None:
+    """Seconds of the slower method by prompt; the faster one takes 1 each time."""
+    benchmark(tmp_path / "a", [(20, 10, 1.0 + i / 1e6, 1.5) for i in range(len(prompts))])
+    slower = [(20, 10, one + i / 1e6, 1.5) for i, one in enumerate(prompts)]
+    benchmark(tmp_path / "b", slower, tree__depth=3)
+    page(tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    (line,) = re.findall(r"<p>(Over the next.*)</p>", text)
+    assert said in line
+    assert "was not measured for 2 of 2 configurations: task.split=true does" in text
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import sys
+import weakref
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,9 +15,11 @@ from torch import Tensor, nn
 from specframe.build import load
 from specframe.cache.base import CacheManager
 from specframe.cache.dynamic import Dynamic
+from specframe.errors import IncompatibleComponents
 from specframe.runtime.eager import Eager
 from specframe.runtime.kernel import library as kernel
-from specframe.runtime.kernel.matrix import Packed, PackedLinear
+from specframe.runtime.kernel import matrix
+from specframe.runtime.kernel.matrix import Kept, Packed, PackedLinear, pack_linears
 from specframe.runtime.kernel.trunk import FusedTrunk
 from specframe.runtime.packed import Packed as PackedRuntime
 from specframe.runtime.packed import _compiled
@@ -29,7 +34,8 @@ TAPS = ("embed", "resid:0", "resid:2", "resid:3", "final_prenorm", "final_postno
 
 
 def runtime(**changes: Any) -> PackedRuntime:
-    return PackedRuntime(**{"weights": "float32", "drafts": "bfloat16", "buckets": None, **changes})
+    values = {"weights": "float32", "drafts": "bfloat16", "kernel": "own", "buckets": None}
+    return PackedRuntime(**{**values, **changes})
 
 
 def both(name: str, **changes: Any) -> tuple[HF, HF]:
@@ -39,13 +45,18 @@ def both(name: str, **changes: Any) -> tuple[HF, HF]:
     return HF.of(made, runtime=Eager(buckets=None)), packed
 
 
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("form", get_args(Kept))
 @pytest.mark.parametrize("shape", [(64, 16), (1, 7), (33, 24), (95, 576), (130, 40)])
-def test_products(shape: tuple[int, int], half: bool) -> None:
+def test_products(shape: tuple[int, int], form: Kept) -> None:
     weight, bias = torch.randn(shape), torch.randn(shape[0])
-    kept = weight.bfloat16().float() if half else weight
-    packed = Packed(weight, bias, half=half)
-    assert torch.equal(packed.unpacked().float(), kept)
+    packed = Packed(weight, bias, kept=form)
+    kept = packed.unpacked().float()
+    if form == "int8":  # half a step of each column's scale
+        steps = weight.abs().amax(1, keepdim=True) / 127
+        assert ((kept - weight).abs() <= 0.501 * steps).all()
+        assert ((kept / steps).round().abs().amax(1) == 127).all()
+    else:
+        assert torch.equal(kept, weight.to(getattr(torch, form)).float())
     for rows in (*range(1, 32), 300):
         x = torch.randn(rows, shape[1])
         expected = nn.functional.linear(x.double(), kept.double(), bias.double())
@@ -56,7 +67,7 @@ def test_products(shape: tuple[int, int], half: bool) -> None:
 
 def test_a_layer_looks_as_it_did() -> None:
     layer = nn.Linear(24, 33)
-    packed = PackedLinear(layer, half=False)
+    packed = PackedLinear(layer, kept="float32")
     assert torch.equal(packed.weight, layer.weight)
     assert packed.bias is not None
     assert torch.equal(packed.bias, layer.bias)
@@ -228,6 +239,46 @@ def test_weights_are_kept_once() -> None:
     assert left == embedding + norms
 
 
+def test_each_weight_goes_when_it_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
+    weights = [weakref.ref(layer.weight) for layer in held.children()]
+    alive = []
+
+    class Counting(PackedLinear):
+        def __init__(self, layer: nn.Linear, *, kept: Kept) -> None:
+            super().__init__(layer, kept=kept)
+            alive.append(sum(one() is not None for one in weights))
+
+    monkeypatch.setattr(matrix, "PackedLinear", Counting)
+    pack_linears(held, kept="float32")
+    assert alive == [6, 5, 4, 3, 2, 1]
+
+
+def _resident(start: int) -> int:
+    """Bytes in memory of the mapping that begins there."""
+    text = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
+    mapping = text.partition(f"\n{start:08x}-")[2]
+    return 1024 * int(mapping.partition("\nRss:")[2].split()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at in /proc")
+@pytest.mark.parametrize("written", [False, True])
+def test_a_mapped_weight_leaves_memory_once_packed(written: bool, tmp_path: Path) -> None:
+    shape = (1024, 512)
+    values = torch.randn(shape)
+    values.numpy().tofile(tmp_path / "weight")
+    mapped = torch.from_file(str(tmp_path / "weight"), size=values.numel()).view(shape)
+    if written:  # memory's own now: the file has other bytes
+        mapped[5, 7] = values[5, 7] = 3.0
+    layer = nn.Linear(*reversed(shape), bias=False)
+    layer.weight = nn.Parameter(mapped)
+    held = nn.Sequential(layer)
+    pack_linears(held, kept="float32")
+    assert (_resident(mapped.data_ptr()) >= mapped.nbytes) == written
+    assert torch.equal(held[0].packed.unpacked(), values)
+    assert torch.equal(mapped, values), "whoever else holds the weight reads it as it was"
+
+
 def test_what_a_pass_reads_is_counted_alike() -> None:
     found = []
     for target in both("llama", **WIDE):
@@ -239,16 +290,56 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
     assert found[0] is not None
 
 
-def test_bfloat16_weights_round_and_nothing_else() -> None:
+@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+def test_weights_are_rounded_and_nothing_else(form: Kept) -> None:
     made = model("llama", **WIDE).float()
     rounded = copy.deepcopy(made)
     for layer in rounded.modules():
         if isinstance(layer, nn.Linear):
-            layer.weight.data = layer.weight.data.bfloat16().float()
-    half = HF.of(made, runtime=runtime(weights="bfloat16"))
+            layer.weight.data = Packed(layer.weight, kept=form).unpacked().float()
+    packed = HF.of(made, runtime=runtime(weights=form))
     plain = HF.of(rounded, runtime=Eager(buckets=None))
-    found, expected = scored(half, [-1, 0, 1]), scored(plain, [-1, 0, 1])
+    found, expected = scored(packed, [-1, 0, 1]), scored(plain, [-1, 0, 1])
     torch.testing.assert_close(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("form", get_args(Kept))
+def test_rounded_weights_say_so(form: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["target=toy", "drafter=none", f"runtime.weights={form}", "require_lossless=true"]
+    made = runtime(weights=form)
+    if form == "float32":
+        assert made.lossy is None
+        load(words)
+    else:
+        refusal = f"runtime.weights={form} rounds the target's weights"
+        with pytest.raises(IncompatibleComponents, match=refusal):
+            load(words)
+
+
+def kept_as(target: Any) -> set[int]:
+    """Bytes of a packed weight's values."""
+    layers = [one for one in target.model.modules() if isinstance(one, PackedLinear)]
+    assert layers
+    return {layer.packed.matrix.bytes for layer in layers}
+
+
+def test_a_draft_model_is_rounded_the_target_never(tmp_path: Path) -> None:
+    for folder, seed in (("large", 0), ("small", 1)):
+        torch.manual_seed(seed)
+        model("llama", **WIDE).float().save_pretrained(tmp_path / folder)
+    words = ["target=hf", f"target.path={tmp_path / 'large'}", "drafter=lm", "accept=match"]
+    words += ["drafter.trust_vocabulary=true", "raw=true", "runtime=packed"]
+    texts = []
+    for drafts, size in (("float32", 4), ("bfloat16", 2), ("int8", 1)):
+        one = [*words, f"runtime.drafts={drafts}", f"drafter.model={tmp_path / 'small'}"]
+        engine = load(one)
+        drafter: Any = engine.parts.drafter
+        assert kept_as(engine.parts.target) == {4}
+        assert kept_as(drafter.model) == {size}
+        texts.append(engine.generate([3, 1, 4, 1, 5], max_new_tokens=24).tokens)
+    assert texts[0] == texts[1] == texts[2]
+    itself: Any = load([*words, f"drafter.model={tmp_path / 'large'}"]).parts
+    assert itself.drafter.model is itself.target  # nothing is loaded twice, nothing rounded
 
 
 @pytest.fixture

@@ -31,6 +31,10 @@ def make(name: str) -> Target:
         return target("llama")
     if name == "toy":
         return toy()
+    if name == "random":
+        return specframe.load(
+            ["target=random", "target.dtype=float64", "drafter=none"]
+        ).parts.target
     return specframe.load([f"target={name}", "drafter=none"]).parts.target
 
 

@@ -42,6 +42,8 @@ def task(**given: Any) -> Benchmark:
         "per_category": None,
         "split": False,
         "run_code": False,
+        "compare": None,
+        "passes": None,
         "resamples": 100,
         "confidence": 0.95,
     }
@@ -202,6 +204,49 @@ def test_a_killed_run_goes_on_from_any_byte(temperature: float, tmp_path: Path) 
         )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("drafter=suffix", "drafter.keep_outputs=9", "tree=native"),
+        ("drafter=recycling", "drafter.keep=true"),
+        ("drafter=ouroboros", "drafter.keep_pool=true", "tree=native"),
+        ("drafter=router", "drafter.sources=[suffix,ngram]", "drafter.suffix.keep_outputs=9"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_a_drafter_keeps_is_of_counted_answers(words: tuple[str, ...], tmp_path: Path) -> None:
+    once, often = tmp_path / "once", tmp_path / "often"
+    assert task(warmup=0).run(job(once, *words)) == 0
+    expected = without_times(rows(once))
+    given = {"warmup": 2, "rounds": 3, "split": True}
+    task(**given).run(job(often, *words))
+    assert without_times(rows(often)) == expected
+    # A run that is cut begins again with what the drafter knew.
+    content = (often / ROWS).read_bytes()
+    (often / ROWS).write_bytes(content[: content.index(b"\n", content.index(b"\n") + 1) + 1])
+    task(**given).run(job(often, *words))
+    assert without_times(rows(often)) == expected
+    method = summary(once)["overall"][METHOD]
+    starts = method["starts"]
+    assert [starts[name]["num_answers"] for name in ("cold", "warm")] == [1, 5]
+    turns = [turn for row in rows(once) for turn in row["sides"][METHOD]][1:]
+    tokens, steps = (
+        sum(one["metrics"][key] for one in turns) for key in ("num_step_tokens", "num_steps")
+    )
+    assert starts["warm"]["acceptance_length"] == tokens / steps
+
+
+def test_another_file_behind_the_same_name_is_another_configuration(tmp_path: Path) -> None:
+    paths = tmp_path / "paths.json"
+    paths.write_text("[[0], [0, 0]]", encoding="utf-8")
+    words = ("tree=static", f"tree.paths={paths}")
+    task().run(job(tmp_path / "run", *words))
+    assert task().run(job(tmp_path / "run", *words)) == 0
+    paths.write_text("[[0], [1]]", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"made with content of tree.paths=.*another folder"):
+        task().run(job(tmp_path / "run", *words))
+
+
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, calls = Side.answer, []
 
@@ -343,6 +388,12 @@ def test_log_probability_of_a_long_text_is_that_of_its_pieces(tmp_path: Path) ->
         ("#### 12\nI hope that helps 3", 12),
         ("a loss of -5", -5),
         ("none", None),
+        ("#### Step 1\n9 + 9 = 18\n#### Final answer\nShe has 18 of the 20 eggs: 18", 18),
+        ("#### 1. Add\n9 + 9\n#### 2. Answer\nIt is 18.", 18),
+        ("3 of them\n#### $1,234.", 1234),
+        ("so 5 more, on pages 10-18", 18),
+        ("x = 7-(-2) = .5", 0.5),
+        ("it falls by \u22125", -5),
     ],
 )
 def test_the_number_an_answer_ends_with(text: str, number: float | None) -> None:
@@ -369,6 +420,20 @@ def test_prompts_that_cannot_be_answered_are_told(
     assert summary(tmp_path)["num_errors"] == 1
     assert summary(tmp_path)["overall"]["num_prompts"] == 1
     assert task().run(job(tmp_path, lines=lines)) == 1, "a second look changes nothing"
+
+
+def test_a_later_turn_that_does_not_fit_stops_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"prompt": "abc"}, {"turns": ["dead", "beef" * 60]}, {"prompt": "fade"}]
+    words = ("cache=static", "cache.capacity=100")
+    for _ in range(2):
+        assert task().run(job(tmp_path, *words, lines=lines)) == 1
+        held = rows(tmp_path)
+        assert [row["error"] is None for row in held] == [True, False, True]
+    assert "turn 2: cache.capacity=100 cannot hold" in held[1]["error"]
+    assert "prompt 2: turn 2: cache.capacity=100" in capsys.readouterr().err
+    assert summary(tmp_path)["overall"]["num_prompts"] == 2
 
 
 def test_the_split_is_apart_and_covers_its_time(

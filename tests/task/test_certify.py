@@ -68,6 +68,23 @@ def run(
     return code, held, {check["name"]: check for check in held["checks"]}
 
 
+@pytest.mark.parametrize("dear", [False, True], ids=["drafts", "drafts nothing"])
+def test_a_tree_by_costs_is_judged_by_what_it_drafts(dear: bool, tmp_path: Path) -> None:
+    held = json.loads(Path(__file__).parents[1].joinpath("costs.json").read_text(encoding="utf-8"))
+    if dear:
+        held["costs"]["pass_ms"] = [[10.0, 9000.0]]
+    costs = tmp_path / "costs.json"
+    costs.write_text(json.dumps(held), encoding="utf-8")
+    words = ("drafter=lm", "tree=auto", f"tree.costs={costs}", "sampling.temperature=1")
+    code, held, found = run(tmp_path, *words, "accept=rejection")
+    assert code == 0 and held["verdict"].startswith("exact: accept=rejection")
+    for temperature in (0, 1):
+        perfect = found[f"perfect drafter, T = {temperature}"]
+        assert perfect["status"] == ("no claim" if dear else "holds"), perfect
+    assert found["law by enumeration"]["numbers"]["max_error"] < 1e-12
+    assert dear or found["law by enumeration"]["caught"] is True
+
+
 def test_match_is_exact(tmp_path: Path) -> None:
     code, held, found = run(tmp_path, "drafter=lm", "tree=static")
     assert code == 0

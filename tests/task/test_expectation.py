@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from specframe.build import plan
@@ -43,8 +46,25 @@ def test_both_numbers_are_needed(held: dict[str, object]) -> None:
         Expectation.of(held)
 
 
-@pytest.mark.parametrize("name", ["pld", "sps"])
-def test_experiments_state_what_they_expect(name: str) -> None:
-    config = plan(compose([f"experiment={name}", "target=toy"])).config
-    assert Expectation.of(config["expects"]).acceptance_length > 1
-    assert config["expects"]["target.name"] == "vicuna-7b"
+EXPERIMENTS = Path(__file__).parents[2] / "conf" / "experiment"
+CLAIM = re.compile(r"acceptance length (\d\.\d\d)(?: to (\d\.\d\d))?")
+
+
+@pytest.mark.parametrize("file", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_experiments_expect_what_their_paper_claims(file: Path) -> None:
+    config = plan(compose([f"experiment={file.stem}"])).config
+    held = config["expects"]
+    claimed = CLAIM.search(file.read_text(encoding="utf-8"))
+    if held is None:
+        assert claimed is None or file.stem == "sweep_budget", "say what is expected"
+        return
+    expected = Expectation.of(held)
+    assert "target.name" in expected.manifest
+    if claimed is not None:
+        low, high = float(claimed[1]), float(claimed[2] or claimed[1])
+        assert low <= expected.acceptance_length <= high
+    # Its entries are ones that a manifest has.
+    judged = expected.judge(1.0, {"config": config})
+    for path, one in judged["differs"].items():
+        settable = not path.startswith("config.") or path.startswith("config.data.")
+        assert settable or one["here"] != "nothing", path

@@ -27,6 +27,16 @@ RECORD = PromptRecord(turns=(PROMPT,), checks=CHECKS)
         ),
         ("```python\n    return sum(numbers)\n```", True),
         ("I cannot do that.", False),
+        ("```python3\ndef total(numbers):\n    return sum(numbers)\n```\nIt adds.", True),
+        ("```Python\n    return sum(numbers)\n```", True),
+        (
+            "Use:\n```\n>>> total([1])\n```\nIt is\n```py\ndef total(n):\n    return sum(n)\n```",
+            True,
+        ),
+        ("    return sum(numbers)\n```\nThis adds all numbers.", True),
+        ("    return sum(numbers)\n\n\ndef main():\n    print(tot", True),
+        ("    return sum(numbers)\n\nprint(total([1, 2", True),
+        ("    print('x' * 3)\n    return sum(numbers)\n", True),
     ],
 )
 def test_answers(answer: str, right: bool) -> None:
@@ -46,6 +56,8 @@ def test_hostile_programs_end_and_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert passes("x = 1")
     assert not passes("import os\nos._exit(0)")
     assert not passes("raise SystemExit(0)")
+    assert not passes("import os\nprint('passed', end='', flush=True)\nos._exit(0)")
+    assert passes("import sys\nfor _ in range(3000):\n    print('x' * 10_000)\nsys.stdout.flush()")
     assert not passes("x = bytearray(1 << 31)")
     assert not passes("open('big', 'wb').write(bytes(1 << 22))")
     monkeypatch.setattr(humaneval, "_SECONDS", 1)

@@ -17,7 +17,7 @@ from specframe.build import plan
 from specframe.compose import compose
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.target.base import TARGETS
-from specframe.task.hindsight import expected, fewest_steps, walked
+from specframe.task.hindsight import expected, fewest_steps, most_expected, walked
 from specframe.task.replay import Replay
 from specframe.task.replaying import read_record
 from tests.checkpoint.heads import words_for
@@ -146,6 +146,7 @@ def test_static_and_chain_records(tmp_path: Path) -> None:
             r"tree\.max_nodes=25: the record has 24.*record anew",
         ),
         (("tree=native", "tree.depth=4"), r"tree=native: .*use tree=chain"),
+        (("tree=auto",), r"tree=auto: .*use tree=chain"),
         (
             ("tree=static", "tree.paths=[[0],[5]]", "tree.depth=4"),
             r"asks for children that were not recorded",
@@ -156,6 +157,14 @@ def test_wider_trees_are_refused(tmp_path: Path, words: tuple[str, ...], why: st
     folder = record(tmp_path, "drafter=lm", *WIDE)
     with pytest.raises(IncompatibleComponents, match=why):
         replayed(folder, *words)
+
+
+def test_half_a_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    folder = record(tmp_path, "drafter=lm", *WIDE)
+    file = folder / "positions" / "00000.npz"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(ConfigError, match=r"00000\.npz: not positions of trace=full"):
+        replayed(folder, *WIDE)
 
 
 def test_drawn_children_are_refused(tmp_path: Path) -> None:
@@ -238,6 +247,47 @@ def test_rejection_is_the_expectation_over_placed_children(tmp_path: Path) -> No
                 for i, token in enumerate(path)
             )
         assert math.isclose(expected(place, draft), total, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", ["match", "rejection", "typical"])
+def test_no_tree_does_better_than_the_oracle(tmp_path: Path, rule: str, temperature: float) -> None:
+    shared = ("drafter=lm", f"sampling.temperature={temperature}", "max_new_tokens=24")
+    folder = record(tmp_path / "record", *shared, *WIDE)
+    words = ["task=replay", f"task.trace={folder}", f"accept={rule}"]
+    gaps = []
+    for policy in POLICIES:
+        build.run(compose([*words, *policy]), output_dir=tmp_path / "out")
+        (row,) = json.loads((tmp_path / "out" / "replay.json").read_text())["rows"]
+        gaps.append(row["oracle_acceptance_length"] - row["acceptance_length"])
+    assert min(gaps) > -1e-9
+    assert max(gaps) > 0.1, "a bound that cannot be missed is none"
+
+
+def test_the_likeliest_rows_are_the_best_tree(tmp_path: Path) -> None:
+    """Against every sub-tree of the recorded rows."""
+    folder = record(
+        tmp_path,
+        "drafter=lm",
+        "sampling.temperature=1",
+        *WIDE[:2],
+        "tree.depth=3",
+        "tree.max_nodes=9",
+    )
+    place = read_record(folder).answers[0].places[0]
+    probs = {path: place.recorded_laws.probs[row] for path, row in place.laws.items()}
+
+    def reach(path: tuple[int, ...]) -> float:
+        return math.prod(float(probs[path[:k]]) for k in range(1, len(path) + 1))
+
+    for rows in range(1, 10):
+        trees = [
+            {(), *chosen}
+            for chosen in itertools.combinations([path for path in probs if path], rows - 1)
+        ]
+        whole = [tree for tree in trees if all(path[:-1] in tree for path in tree)]
+        best = max(sum(map(reach, tree)) for tree in whole)
+        assert math.isclose(most_expected(place, rows), best, rel_tol=1e-12)
 
 
 def test_estimates_say_so_and_are_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,7 @@ def test_the_viewer_holds_a_real_trace(
     found = re.search(r'<script type="application/json" id="traces">(.*?)</script>', page, re.S)
     assert found is not None
     (held,) = json.loads(found[1])
+    assert held["name"].startswith("1 lm static "), "a folder's name says little of a point"
     (answer,) = held["answers"]
     line = json.loads((run / "generations.jsonl").read_text(encoding="utf-8"))
     tokens = [*answer["first"], *(one for step in answer["steps"] for one in step["e"])]

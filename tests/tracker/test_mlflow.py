@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -55,7 +56,14 @@ def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(base, "is_there", lambda package: True)
     module(monkeypatch, "mlflow")
     module(monkeypatch, "mlflow.tracking", MlflowClient=Client)
-    param, metric = (lambda *given: given), (lambda *given: given)
+    # MLflow's own rule for names.
+    allowed = re.compile(r"[/\w.\- ]{1,250}")
+
+    def param(*given: Any) -> Any:
+        assert allowed.fullmatch(given[0])
+        return given
+
+    metric = param
     module(monkeypatch, "mlflow.entities", Param=param, Metric=metric)
     tracker = MLflow(uri="sqlite:///x.db", experiment="mine")
     config: dict[str, Any] = {f"key{i}": i for i in range(150)} | {"long": "x" * 9000}
@@ -67,7 +75,7 @@ def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
                 directory=tmp_path,
                 status=status,
                 config=config,
-                numbers={"acceptance_length": 2.5},
+                numbers={"acceptance_length": 2.5, "category.Q&A/two (é).speedup": 1.0},
             )
         )
     first, second = Client.runs
@@ -78,6 +86,7 @@ def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert len(first["params"]) == 151
     assert max(len(value) for _, value in first["params"]) == 6000
     assert first["metrics"][0][:2] == ("acceptance_length", 2.5)
+    assert first["metrics"][1][:2] == ("category.Q_A_two _é_.speedup", 1.0)
 
 
 def test_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,10 @@ long scratch_floats(const Pass *p) {
 }
 
 // panels [ceil(columns / PANEL), k, PANEL] of weight [columns, k]; back: the other way.
-void pack(void *weight, void *panels, long columns, long k, int half, int back) {
-  if (half)
+void pack(void *weight, void *panels, long columns, long k, long bytes, int back) {
+  if (bytes == 1)
+    relay((int8_t *)weight, (int8_t *)panels, columns, k, back);
+  else if (bytes == 2)
     relay((uint16_t *)weight, (uint16_t *)panels, columns, k, back);
   else
     relay((float *)weight, (float *)panels, columns, k, back);

@@ -35,11 +35,8 @@ class Matrix(Structure):
     """A packed weight, as product.h has it."""
 
     _fields_ = [
-        ("panels", c_void_p),
-        ("bias", c_void_p),
-        ("columns", c_long),
-        ("k", c_long),
-        ("half", c_long),
+        *((name, c_void_p) for name in ("panels", "scales", "bias")),
+        *((name, c_long) for name in ("columns", "k", "bytes")),
     ]
 
 
@@ -74,16 +71,17 @@ def library() -> ctypes.CDLL:
 
     Raises NoCompiler.
     """
-    found = ctypes.CDLL(str(_built()))
+    found = ctypes.CDLL(str(built()))
     found.panel_columns.restype = found.scratch_floats.restype = c_long
     found.scratch_floats.argtypes = found.run.argtypes = [POINTER(Pass)]
-    found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_int, c_int]
+    found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
     found.linear.argtypes = [POINTER(Matrix), c_void_p, c_void_p, c_long, c_long]
     found.pack.restype = found.linear.restype = found.run.restype = None
     return found
 
 
-def _built() -> Path:
+def built() -> Path:
+    """The compiled kernel's file, named by its source, compiler and this processor."""
     compiler = _compiler()
     digest = hashlib.sha256(_processor().encode())
     for part in (*(_HERE / name for name in _SOURCES), Path(compiler).resolve()):

@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from ctypes import byref
-from typing import TypeGuard
+from typing import Literal, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
 
 from specframe.runtime.kernel.library import Matrix, library
+from specframe.runtime.kernel.onednn import OneDNNLinear
+from specframe.runtime.kernel.pages import MappedFiles
 
+Kept = Literal["float32", "bfloat16", "int8"]  # what a weight is kept as
 _ALIGNMENT = 64  # bytes: a line of the processor's cache
 
 
 class Packed:
-    """A weight [columns, k] in panels. half: its values are kept as bfloat16.
+    """A weight [columns, k] in panels. kept: in what; int8 is symmetric, a scale an output column.
 
     Call it with x [..., k] float32 for x times the transposed weight, plus bias. Raises NoCompiler.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, half: bool = False) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, *, kept: Kept = "float32"
+    ) -> None:
+        assert kept in get_args(Kept)
         self.columns, self.k = weight.shape
-        dtype = torch.bfloat16 if half else torch.float32
+        dtype: torch.dtype = getattr(torch, kept)
         panel = library().panel_columns()
         self._panels = _aligned(-(-self.columns // panel) * panel * self.k, dtype)
         self._panels.zero_()
         self._bias = None if bias is None else bias.detach().float().contiguous()
+        rounded, self._scales = _rounded(weight.detach(), dtype)
         self.matrix = Matrix(
             panels=self._panels.data_ptr(),
+            scales=None if self._scales is None else self._scales.data_ptr(),
             bias=None if self._bias is None else self._bias.data_ptr(),
             columns=self.columns,
             k=self.k,
-            half=int(half),
+            bytes=dtype.itemsize,
         )
-        self._relay(weight.detach().to(dtype).contiguous(), back=False)
+        self._relay(rounded, back=False)
 
     def unpacked(self) -> Tensor:
-        """[columns, k] a copy as it was, in the dtype it is kept in."""
+        """[columns, k] a copy of the weight that it computes with, float32 or bfloat16."""
         weight = self._panels.new_empty((self.columns, self.k))
         self._relay(weight, back=True)
-        return weight
+        return weight if self._scales is None else weight.float() * self._scales[:, None]
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.contiguous()
@@ -50,19 +58,17 @@ class Packed:
         return y
 
     def _relay(self, weight: Tensor, *, back: bool) -> None:
-        half = int(self._panels.dtype == torch.bfloat16)
-        library().pack(
-            weight.data_ptr(), self._panels.data_ptr(), self.columns, self.k, half, int(back)
-        )
+        source, size = weight.data_ptr(), weight.itemsize
+        library().pack(source, self._panels.data_ptr(), self.columns, self.k, size, int(back))
 
 
 class PackedLinear(nn.Module):
     """A linear layer of float32 on a CPU, for inference, which holds its weight packed alone."""
 
-    def __init__(self, layer: nn.Linear, *, half: bool) -> None:
+    def __init__(self, layer: nn.Linear, *, kept: Kept) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.packed = Packed(layer.weight, layer.bias, half=half)
+        self.packed = Packed(layer.weight, layer.bias, kept=kept)
 
     @property
     def weight(self) -> Tensor:
@@ -77,12 +83,31 @@ class PackedLinear(nn.Module):
         return self.packed(x)
 
 
-def pack_linears(model: nn.Module, *, half: bool, but: Collection[nn.Module | None] = ()) -> None:
-    """Replace every plain float32 linear layer on a CPU; each weight is released at once."""
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if is_plain(layer) and not any(layer is one for one in but):
-                setattr(parent, name, PackedLinear(layer, half=half))
+def pack_linears(
+    model: nn.Module,
+    *,
+    kept: Kept,
+    kernels: Mapping[tuple[int, ...], str] | None = None,
+    but: Collection[nn.Module | None] = (),
+) -> None:
+    """Replace every plain float32 linear layer on a CPU; each weight is released at once.
+
+    kernels: by the shape of a weight, own, onednn, or torch, which is the layer as it is; None:
+    all are our own.
+    """
+    files = MappedFiles.now()
+    # No list may hold the layers, or all weights would be there twice at the end.
+    for parent in [one for one in model.modules() if not is_plain(one)]:
+        for name in [name for name, _ in parent.named_children()]:
+            layer: nn.Module = getattr(parent, name)
+            if not is_plain(layer) or any(layer is one for one in but):
+                continue
+            kernel = "own" if kernels is None else kernels[tuple(layer.weight.shape)]
+            if kernel == "torch":
+                continue
+            own = kernel == "own"
+            setattr(parent, name, PackedLinear(layer, kept=kept) if own else OneDNNLinear(layer))
+            files.let_go(layer.weight)
 
 
 def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
@@ -90,6 +115,14 @@ def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
     if type(layer) is not nn.Linear or "forward" in vars(layer) or layer._forward_hooks:
         return False
     return layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32
+
+
+def _rounded(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """(weight in dtype, scales [columns] of int8, else None)."""
+    if dtype != torch.int8:
+        return weight.to(dtype).contiguous(), None
+    scales = weight.float().abs().amax(1).clamp_min(1e-30) / 127
+    return (weight / scales[:, None]).round().to(dtype).contiguous(), scales
 
 
 def _aligned(numel: int, dtype: torch.dtype) -> Tensor:

@@ -8,14 +8,25 @@
 #include "vectors.h"
 
 extern "C" struct Matrix {
-  const void *panels;  // of float, or of the upper halves of floats (bfloat16)
-  const float *bias;   // [columns] or null
-  long columns, k, half;
+  const void *panels;   // of `bytes` each: floats, their upper halves (bfloat16), or int8
+  const float *scales;  // [columns] of int8, else null
+  const float *bias;    // [columns] or null
+  long columns, k, bytes;
 };
 
 static inline vec weights(const float *p) { return load(p); }
 static inline vec weights(const uint16_t *p) {
   return (vec)(__builtin_convertvector(*(const hvec *)p, ivec) << 16);
+}
+// Compilers widen bytes one by one where they are not told how.
+static inline vec weights(const int8_t *p) {
+#if defined(__AVX512F__)
+  return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif defined(__AVX2__)
+  return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+  return __builtin_convertvector(__builtin_convertvector(*(const bvec *)p, ivec), vec);
+#endif
 }
 
 // `next` is where the stream of weights is fetched; it moves a step of k every `step` steps.
@@ -81,6 +92,9 @@ static void panel_product(const Matrix &w, long column, const float *x, float *y
     panel_rows(panel, x, whole, PANEL, rows, w.k);
     for (long r = 0; r < rows; r++) memcpy(y + r * ldy + column, whole + r * PANEL, 4 * real);
   }
+  if (w.scales)
+    for (long r = 0; r < rows; r++)
+      for (long c = 0; c < real; c++) y[r * ldy + column + c] *= w.scales[column + c];
   if (w.bias)
     for (long r = 0; r < rows; r++)
       for (long c = 0; c < real; c++) y[r * ldy + column + c] += w.bias[column + c];
@@ -92,7 +106,9 @@ static void multiply(const Matrix &w, const float *x, float *y, long ldy, long r
     long some = std::min(ROW_BLOCK, rows - from);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (long column = 0; column < w.columns; column += PANEL)
-      if (w.half)
+      if (w.bytes == 1)
+        panel_product<int8_t>(w, column, x + from * w.k, y + from * ldy, ldy, some);
+      else if (w.bytes == 2)
         panel_product<uint16_t>(w, column, x + from * w.k, y + from * ldy, ldy, some);
       else
         panel_product<float>(w, column, x + from * w.k, y + from * ldy, ldy, some);

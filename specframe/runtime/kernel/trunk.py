@@ -136,7 +136,7 @@ class FusedTrunk(Trunk):
 def fits(model: Any) -> bool:
     """Whether a model of packed linear layers is one that the kernel's blocks compute."""
     config: Any = getattr(model, "config", None)
-    if getattr(config, "model_type", None) not in FAMILY or config.hidden_act != "silu":
+    if not of_family(config):
         return False
     types = set(getattr(config, "layer_types", None) or ("full_attention",))
     windowed = getattr(config, "sliding_window", None) and getattr(
@@ -155,3 +155,8 @@ def fits(model: Any) -> bool:
         and all(isinstance(layer, PackedLinear) for layer in linear)
         and all(width % _VECTOR == 0 for width in widths)
     )
+
+
+def of_family(config: Any) -> bool:
+    """Whether a model of this config may be one that `fits`, once its layers are packed."""
+    return getattr(config, "model_type", None) in FAMILY and config.hidden_act == "silu"

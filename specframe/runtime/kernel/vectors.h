@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16, MAX_ROWS = 14;  // 28 accumulators of 32 registers
@@ -21,6 +24,7 @@ constexpr long AHEAD = 64;                 // steps of k that the stream of weig
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t hvec __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef int8_t bvec __attribute__((vector_size(LANES), aligned(1), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 static inline vec load(const float *p) { return *(const vec *)p; }
