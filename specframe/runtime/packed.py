@@ -53,7 +53,7 @@ class Packed(Runtime):
 
     def drafting(self) -> Runtime:
         drafts, kernel, buckets = self._drafts, self._kernel, self.buckets
-        return Packed(weights=drafts, drafts=drafts, kernel=kernel, buckets=buckets)
+        return Packed(weights=drafts, drafts=drafts, kernel=kernel, cuda=None, buckets=buckets)
 
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
         return fn
