@@ -16,6 +16,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.generation import Engine
 from specframe.meter import Meter
 from specframe.metrics import DepthCount, Metrics
+from specframe.rehearsal import prepared
 from specframe.task.questions import encode_turns
 from specframe.tree.base import TREES
 
@@ -175,7 +176,7 @@ def sides(engine: Engine, *, baseline: bool) -> list[Side]:
         accept=RULES.get("match")(),
         how="place",
     )
-    return [Side(BASELINE, Engine(parts, engine.settings)), method]
+    return [Side(BASELINE, prepared(Engine(parts, engine.settings))), method]
 
 
 def turn_of(side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[Sample]) -> Turn:

@@ -1,0 +1,70 @@
+"""What a run will ask of its models, done once before the first answer.
+
+For runtimes that make passes ready: what an answer needs is then there, and no answer's time holds
+the making of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import torch
+
+from specframe.errors import ConfigError
+from specframe.generation import Engine
+from specframe.stopping import StopConfig
+from specframe.streams import Streams
+from specframe.tree.builder import TreeBuilder
+
+_PROMPT, _TOKENS, _STEPS = 4, 32, 2  # of a made-up text: its length, room for an answer, steps
+
+
+def prepared(engine: Engine) -> Engine:
+    """The same engine, once its runtime is ready for it."""
+    parts = engine.parts
+    if parts.runtime.prepares:
+        never = StopConfig(eos=[], strings=None, criteria=None)
+        alone = Engine(parts, replace(engine.settings, stop=never))
+        tree, aux = parts.tree, parts.drafter.needs.aux_rows
+        parts.runtime.prepare(
+            lambda rows: rehearse(alone, rows),
+            most=tree.most_rows if parts.drafter.drafts else 1,
+            limit=max(1, tree.max_nodes - aux),
+        )
+    return engine
+
+
+@torch.inference_mode()
+def rehearse(engine: Engine, rows: int) -> None:
+    """A pass of a draft of `rows` rows, then steps as they come, where nothing is learnt of them."""
+    parts = engine.parts
+    prompt = [token % parts.target.vocab_size for token in range(_PROMPT)]
+    with suppress(ConfigError):  # told when an answer has the same trouble
+        _verify(engine, prompt, rows)
+        if parts.drafter.warm is None and not parts.drafter.synthetic:
+            loop = engine.decoding(max_new_tokens=_TOKENS)
+            loop.begin(prompt)
+            for _ in range(_STEPS):
+                if loop.finish_reason is None:
+                    loop.step()
+    parts.cache.holder = None  # an answer that was under way has lost its keys
+
+
+def _verify(engine: Engine, prompt: list[int], rows: int) -> None:
+    """The verify pass of a bare root, padded."""
+    target, cache = engine.parts.target, engine.parts.cache
+    taps = engine.parts.drafter.needs.taps
+    cache.reset(rows=_PROMPT + rows, device=target.device)
+    target.prefill(prompt, cache, taps=taps)
+    builder = TreeBuilder(
+        context=torch.tensor([*prompt, 0], device=target.device),
+        sampling=engine.sampling(_PROMPT),
+        rng=Streams(seed=0, sequence=0),
+        step=0,
+        how="place",
+    )
+    draft = builder.build(pad_to=rows)
+    draft = replace(draft, slots=cache.reserve(draft.num_rows), in_order=True)
+    target.score(draft, cache, taps=taps)
+    cache.discard()
