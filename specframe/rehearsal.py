@@ -17,7 +17,7 @@ from specframe.stopping import StopConfig
 from specframe.streams import Streams
 from specframe.tree.builder import TreeBuilder
 
-_PROMPT, _TOKENS, _STEPS = 4, 32, 2  # of a made-up text: its length, room for an answer, steps
+_TOKENS, _STEPS = 32, 2  # of a made-up answer: the most, steps of it
 
 
 def prepared(engine: Engine) -> Engine:
@@ -37,9 +37,10 @@ def prepared(engine: Engine) -> Engine:
 
 @torch.inference_mode()
 def rehearse(engine: Engine, rows: int) -> None:
-    """A pass of a draft of `rows` rows, then steps as they come, where nothing is learnt of them."""
+    """A pass of a draft of `rows` rows, then steps as they come, if nothing is learnt of them."""
     parts = engine.parts
-    prompt = [token % parts.target.vocab_size for token in range(_PROMPT)]
+    # Longer than any draft, so that its own pass is not taken for one.
+    prompt = [token % parts.target.vocab_size for token in range(parts.tree.max_nodes + 1)]
     with suppress(ConfigError):  # told when an answer has the same trouble
         _verify(engine, prompt, rows)
         if parts.drafter.warm is None and not parts.drafter.synthetic:
@@ -55,11 +56,11 @@ def _verify(engine: Engine, prompt: list[int], rows: int) -> None:
     """The verify pass of a bare root, padded."""
     target, cache = engine.parts.target, engine.parts.cache
     taps = engine.parts.drafter.needs.taps
-    cache.reset(rows=_PROMPT + rows, device=target.device)
+    cache.reset(rows=len(prompt) + rows, device=target.device)
     target.prefill(prompt, cache, taps=taps)
     builder = TreeBuilder(
         context=torch.tensor([*prompt, 0], device=target.device),
-        sampling=engine.sampling(_PROMPT),
+        sampling=engine.sampling(len(prompt)),
         rng=Streams(seed=0, sequence=0),
         step=0,
         how="place",

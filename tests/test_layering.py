@@ -101,7 +101,7 @@ ALLOWED: dict[str, str] = {
     "inner": "axes catalogue compose composite errors records",
     "keeping": "axes records *.base",
     "build": "axes binding compatibility compose data.* errors generation inner keeping manifest "
-    "parts records sampling stopping task.supply top tree.costs types *.base",
+    "parts records rehearsal sampling stopping task.supply top tree.costs types *.base",
     "point": "",
     "gather": "point",
     "multirun": "errors gather point registry",

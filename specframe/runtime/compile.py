@@ -29,9 +29,10 @@ class Compile(Runtime):
     do all of them where there is no compiler (g++ for a CPU, Triton for CUDA). Sums over another
     row count may round differently, as in eager.
 
-    freeze: weights are constants, folded and laid out anew where inductor has a use for that (each
-    row count then has its own copy of them). autotune: kernels of matrix products are chosen by
-    measurement. auto: freeze on a CPU, autotune on CUDA.
+    freeze: weights are constants, which are folded (`fold`), or laid out anew for each row count by
+    the CPU's matrix library too (`pack`: faster; every row count has its own copy of the weights,
+    and only kernels are kept on the disk). autotune: kernels of matrix products are chosen by
+    measurement. auto: fold on a CPU, autotune on CUDA.
     """
 
     one_width: ClassVar[bool] = False
@@ -40,7 +41,7 @@ class Compile(Runtime):
     def __init__(
         self,
         *,
-        freeze: bool | Literal["auto"],
+        freeze: Literal["auto", "none", "fold", "pack"],
         autotune: bool | Literal["auto"],
         buckets: list[int] | None,
     ) -> None:
@@ -102,8 +103,9 @@ class Compile(Runtime):
     def _options(self, device: torch.device) -> dict[str, Any]:
         """Inductor's settings."""
         cpu = device.type == "cpu"
-        options: dict[str, Any] = {"guard_filter_fn": _no_guards}
-        options["freezing"] = cpu if self._freeze == "auto" else self._freeze
+        chosen = {True: "fold", False: "none"}[cpu] if self._freeze == "auto" else self._freeze
+        options: dict[str, Any] = {"freezing": chosen != "none"}
+        options["cpp.weight_prepack"] = chosen == "pack"
         if not cpu if self._autotune == "auto" else self._autotune:
             options["max_autotune"] = True
             if cpu:
@@ -143,9 +145,14 @@ def _compiled(
     )
     os.environ.setdefault(_CACHE, str(_folder()))
     _mark(fed, held)
-    compiled: Pass = torch.compile(alone, fullgraph=True, dynamic=False, options=options)
+    guards: Any = {"guard_filter_fn": _no_guards}
+    compiled: Pass = torch.compile(alone, fullgraph=True, dynamic=False, options=guards)
+    from torch._inductor import config as inductor
+
     try:
-        return compiled, compiled(fed, held), None
+        # Not by `options`: whether weights are constants is asked before inductor gets the graph.
+        with inductor.patch(options):
+            return compiled, compiled(fed, held), None
     except Exception as error:  # dynamo, inductor and the compilers below them raise all sorts
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return fn, fn(fed, held), (lines or [type(error).__name__])[0][:200]
