@@ -39,9 +39,8 @@ def prepared(engine: Engine) -> Engine:
 def rehearse(engine: Engine, rows: int) -> None:
     """A pass of a draft of `rows` rows, then steps as they come, if nothing is learnt of them."""
     parts = engine.parts
-    # Longer than any draft, so that its own pass is not taken for one.
-    prompt = [token % parts.target.vocab_size for token in range(parts.tree.max_nodes + 1)]
     with suppress(ConfigError):  # told when an answer has the same trouble
+        prompt = _prompt(engine, rows)
         _verify(engine, prompt, rows)
         if parts.drafter.warm is None and not parts.drafter.synthetic:
             loop = engine.decoding(max_new_tokens=_TOKENS)
@@ -52,11 +51,22 @@ def rehearse(engine: Engine, rows: int) -> None:
     parts.cache.holder = None  # an answer that was under way has lost its keys
 
 
+def _prompt(engine: Engine, rows: int) -> list[int]:
+    """Any tokens, more than a draft has, so that their own pass is not taken for one; fewer where
+    there is no room for them before a draft of `rows`. Leaves the cache empty."""
+    target, cache = engine.parts.target, engine.parts.cache
+    count = engine.parts.tree.max_nodes + 1
+    cache.reset(rows=count + rows, device=target.device)
+    for room in (target.gives.max_positions, cache.capacity):
+        if room is not None:
+            count = min(count, room - rows)
+    return [token % target.vocab_size for token in range(max(1, count))]
+
+
 def _verify(engine: Engine, prompt: list[int], rows: int) -> None:
     """The verify pass of a bare root, padded."""
     target, cache = engine.parts.target, engine.parts.cache
     taps = engine.parts.drafter.needs.taps
-    cache.reset(rows=len(prompt) + rows, device=target.device)
     target.prefill(prompt, cache, taps=taps)
     builder = TreeBuilder(
         context=torch.tensor([*prompt, 0], device=target.device),

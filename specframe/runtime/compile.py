@@ -108,8 +108,8 @@ class Compile(Runtime):
         options["cpp.weight_prepack"] = chosen == "pack"
         if not cpu if self._autotune == "auto" else self._autotune:
             options["max_autotune"] = True
-            if cpu:
-                options["max_autotune_gemm_backends"] = "CPP,ATEN"
+            more = {"max_autotune_gemm_backends": "CPP,ATEN"}
+            options |= more if cpu else {"coordinate_descent_tuning": True}
         return options
 
     def _is_usable(self, device: torch.device) -> bool:
