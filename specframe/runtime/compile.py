@@ -103,13 +103,17 @@ class Compile(Runtime):
     def _options(self, device: torch.device) -> dict[str, Any]:
         """Inductor's settings."""
         cpu = device.type == "cpu"
-        chosen = {True: "fold", False: "none"}[cpu] if self._freeze == "auto" else self._freeze
-        options: dict[str, Any] = {"freezing": chosen != "none"}
-        options["cpp.weight_prepack"] = chosen == "pack"
+        freeze = ("fold" if cpu else "none") if self._freeze == "auto" else self._freeze
+        options: dict[str, Any] = {
+            "freezing": freeze != "none",
+            "cpp.weight_prepack": freeze == "pack",
+        }
         if not cpu if self._autotune == "auto" else self._autotune:
             options["max_autotune"] = True
-            more = {"max_autotune_gemm_backends": "CPP,ATEN"}
-            options |= more if cpu else {"coordinate_descent_tuning": True}
+            # On a CPU the templates are for weights that they lay out themselves.
+            templates = {"max_autotune_gemm_backends": "CPP,ATEN"}
+            templates |= {"freezing": True, "cpp.weight_prepack": True}
+            options |= templates if cpu else {"coordinate_descent_tuning": True}
         return options
 
     def _is_usable(self, device: torch.device) -> bool:
