@@ -109,7 +109,7 @@ class Compile(Runtime):
             "cpp.weight_prepack": freeze == "pack",
         }
         if not cpu if self._autotune == "auto" else self._autotune:
-            options["max_autotune"] = True
+            options |= {"max_autotune": True, "autotune_num_choices_displayed": 0}
             # On a CPU the templates are for weights that they lay out themselves.
             templates = {"max_autotune_gemm_backends": "CPP,ATEN"}
             templates |= {"freezing": True, "cpp.weight_prepack": True}
