@@ -29,10 +29,10 @@ class Compile(Runtime):
     do all of them where there is no compiler (g++ for a CPU, Triton for CUDA). Sums over another
     row count may round differently, as in eager.
 
-    freeze: weights are constants, which are folded (`fold`), or laid out anew for each row count by
-    the CPU's matrix library too (`pack`: faster; every row count has its own copy of the weights,
-    and only kernels are kept on the disk). autotune: kernels of matrix products are chosen by
-    measurement. auto: fold on a CPU, autotune on CUDA.
+    freeze: weights are constants, which are folded; auto: on a CPU. autotune: kernels of matrix
+    products are chosen by measurement; auto: on CUDA. On a CPU that freezes too and lays weights
+    out anew for each row count, which then has its own copy of them, and keeps the kernels alone on
+    the disk.
     """
 
     one_width: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class Compile(Runtime):
     def __init__(
         self,
         *,
-        freeze: Literal["auto", "none", "fold", "pack"],
+        freeze: bool | Literal["auto"],
         autotune: bool | Literal["auto"],
         buckets: list[int] | None,
     ) -> None:
@@ -64,8 +64,9 @@ class Compile(Runtime):
 
     def bucket(self, rows: int, limit: int) -> int:
         padded = super().bucket(rows, limit)
-        fits = padded in (self.buckets or ()) or limit not in self._limits
-        return padded if fits else limit
+        if not self.buckets or padded in self.buckets or limit not in self._limits:
+            return padded
+        return limit
 
     def prepare(self, rehearse: Callable[[int], None], *, most: int, limit: int) -> None:
         sizes = _sizes(self.buckets or [], most, limit)
@@ -103,17 +104,16 @@ class Compile(Runtime):
     def _options(self, device: torch.device) -> dict[str, Any]:
         """Inductor's settings."""
         cpu = device.type == "cpu"
-        freeze = ("fold" if cpu else "none") if self._freeze == "auto" else self._freeze
-        options: dict[str, Any] = {
-            "freezing": freeze != "none",
-            "cpp.weight_prepack": freeze == "pack",
-        }
-        if not cpu if self._autotune == "auto" else self._autotune:
+        freeze = cpu if self._freeze == "auto" else self._freeze
+        tune = not cpu if self._autotune == "auto" else self._autotune
+        options: dict[str, Any] = {"freezing": freeze, "cpp.weight_prepack": False}
+        if tune and cpu:  # the templates are for weights that they lay out themselves
+            options |= {"freezing": True, "cpp.weight_prepack": True}
+            options["max_autotune_gemm_backends"] = "CPP,ATEN"
+        elif tune:
+            options["coordinate_descent_tuning"] = True
+        if tune:
             options |= {"max_autotune": True, "autotune_num_choices_displayed": 0}
-            # On a CPU the templates are for weights that they lay out themselves.
-            templates = {"max_autotune_gemm_backends": "CPP,ATEN"}
-            templates |= {"freezing": True, "cpp.weight_prepack": True}
-            options |= templates if cpu else {"coordinate_descent_tuning": True}
         return options
 
     def _is_usable(self, device: torch.device) -> bool:
@@ -127,9 +127,10 @@ class Compile(Runtime):
 
 
 def _sizes(buckets: list[int], most: int, limit: int) -> list[int]:
-    """Row counts that drafts of up to `most` rows are padded to, where `limit` is the most."""
+    """Row counts that drafts of up to `most` rows are padded to, where `limit` is the most; without
+    buckets nothing is padded, and the largest draft is the only one."""
     sizes: list[int] = []
-    for size in (*buckets, limit):
+    for size in (*buckets, limit) if buckets else (most,):
         if not sizes or sizes[-1] < most:
             sizes.append(min(size, limit))
     return sizes

@@ -15,6 +15,7 @@ from torch._inductor import config as inductor
 from specframe.cache.base import CacheManager
 from specframe.engine import Parts
 from specframe.generation import Engine, Settings
+from specframe.manifest import describe
 from specframe.rehearsal import prepared
 from specframe.runtime.base import Tensors
 from specframe.runtime.compile import Compile, _sizes
@@ -91,7 +92,7 @@ def test_nothing_is_compiled_after_warm_up_and_the_text_is_the_same(model: Any, 
         for prompt in PROMPTS:
             assert ours.generate(prompt).tokens == theirs.generate(prompt).tokens
     assert compilations() == before
-    assert target.runtime.prepared_s == seconds
+    assert target.runtime.prepared_s == seconds == describe(ours, {})["compile_s"]
 
 
 def test_the_compiled_pass_is_what_runs(target: HF, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +147,21 @@ def test_a_pass_that_cannot_be_compiled_runs_as_it_is_written(
     assert said.count("a pass of 4 rows runs as it is written (") == 1
 
 
+def test_kernels_are_chosen_by_measurement_where_that_is_asked_for() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    plain = runtime()._options(cpu)
+    assert plain == {"freezing": True, "cpp.weight_prepack": False}
+    on_cuda = runtime()._options(cuda)
+    assert on_cuda["max_autotune"]
+    assert not on_cuda["freezing"]
+    tuned = runtime(freeze=False, autotune=True)._options(cpu)
+    assert tuned["max_autotune_gemm_backends"] == "CPP,ATEN"
+    assert tuned["freezing"]
+    for options in (plain, on_cuda, tuned):
+        with inductor.patch(options):  # inductor knows all of them
+            pass
+
+
 def test_without_a_compiler_a_line_says_so(capsys: pytest.CaptureFixture[str], model: Any) -> None:
     target = HF.of(copy.deepcopy(model), runtime=runtime())
     before = compilations()
@@ -173,7 +189,7 @@ def test_only_row_counts_that_occur_are_compiled() -> None:
     assert _sizes([1, 8, 16], most=6, limit=6) == [1, 6]
     assert _sizes([1, 8, 16], most=16, limit=16) == [1, 8, 16]
     assert _sizes([1, 8, 16], most=60, limit=60) == [1, 8, 16, 60]
-    assert _sizes([], most=6, limit=16) == [16]
+    assert _sizes([], most=6, limit=16) == [6]
 
 
 def test_the_most_that_a_tree_has_is_padded_to_as_well() -> None:
@@ -181,3 +197,6 @@ def test_the_most_that_a_tree_has_is_padded_to_as_well() -> None:
     made.prepare(lambda rows: None, most=12, limit=12)
     assert [made.bucket(rows, 12) for rows in (1, 5, 9, 12)] == [1, 8, 12, 12]
     assert made.bucket(5, 7) == 5  # near the end of a text
+    bare = runtime(buckets=None)
+    bare.prepare(lambda rows: None, most=12, limit=12)
+    assert [bare.bucket(rows, 12) for rows in (1, 5, 12)] == [1, 5, 12]
