@@ -148,7 +148,7 @@ def _compiled(
     alone = types.FunctionType(
         run.__code__.replace(), run.__globals__, "run", None, run.__closure__
     )
-    os.environ.setdefault(_CACHE, str(_folder()))
+    os.environ[_CACHE] = _folder()
     _mark(fed, held)
     guards: Any = {"guard_filter_fn": _no_guards}
     compiled: Pass = torch.compile(alone, fullgraph=True, dynamic=False, options=guards)
@@ -180,8 +180,12 @@ def _no_guards(guards: Any) -> list[bool]:
 
 
 def _folder() -> str:
-    """Where inductor keeps what it made."""
-    return os.environ.get(_CACHE) or str(cache_root() / "compile")
+    """Where inductor keeps what it made: where the user says, else with all else that we keep."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    # Inductor sets the variable itself, to its default, when parts of it are imported.
+    chosen = os.environ.get(_CACHE)
+    return chosen if chosen and chosen != default_cache_dir() else str(cache_root() / "compile")
 
 
 def _lacking(device: torch.device) -> str | None:

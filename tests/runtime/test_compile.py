@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from specframe.cache.base import CacheManager
 from specframe.engine import Parts
@@ -18,7 +19,7 @@ from specframe.generation import Engine, Settings
 from specframe.manifest import describe
 from specframe.rehearsal import prepared
 from specframe.runtime.base import Tensors
-from specframe.runtime.compile import Compile, _sizes
+from specframe.runtime.compile import Compile, _folder, _sizes
 from specframe.target.hf import HF
 from specframe.tree.chain import Chain
 from tests import models
@@ -200,3 +201,13 @@ def test_the_most_that_a_tree_has_is_padded_to_as_well() -> None:
     bare = runtime(buckets=None)
     bare.prepare(lambda rows: None, most=12, limit=12)
     assert [bare.bucket(rows, 12) for rows in (1, 5, 12)] == [1, 5, 12]
+
+
+def test_where_passes_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("SPECFRAME_CACHE", str(tmp_path))
+    assert _folder() == str(tmp_path / "compile")
+    cache_dir()  # what inductor does
+    assert _folder() == str(tmp_path / "compile")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    assert _folder() == "/elsewhere"
