@@ -16,27 +16,21 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from specframe.axes import AXES, OPTIONAL, Bound, NewCache, Sources, bind_axis, inside, user_errors
+from specframe.axes import Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.binding import bind
 from specframe.cache.base import CacheManager
-from specframe.compatibility import (
-    Classes,
-    check,
-    check_rows,
-    check_taps,
-    check_trace,
-    resolve_proposal,
-)
+from specframe.compatibility import Classes, check, check_rows, check_taps, resolve_proposal
 from specframe.compose import compose, replaced
 from specframe.data.prompts import read_prompts
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.generation import Engine, Settings
-from specframe.inner import bind_drafter, draft_config, inner_config, undrafted_config
+from specframe.inner import draft_config, inner_config, undrafted_config
 from specframe.keeping import Heads, Targets, head_key
 from specframe.manifest import recorded
 from specframe.parts import Parts
 from specframe.records import InnerLoop, TrueText
+from specframe.rehearsal import prepared
 from specframe.runtime.base import Runtime
 from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
@@ -46,6 +40,7 @@ from specframe.task.supply import NOTHING, supplied
 from specframe.top import TopKeys, check_named, device_of
 from specframe.tree.costs import CostTable
 from specframe.types import How
+from specframe.words import bind_words
 
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 _heads = Heads()
@@ -82,14 +77,15 @@ class Plan:
             raise IncompatibleComponents(f"{runtime.lossy}; require_lossless=true refuses that")
         inner = self._inner_plans(alone)
         target = self._target(self.bound["target"], runtime)
+        light["runtime"] = target.runtime  # one that stayed loaded keeps what was made ready for it
+        target.runtime.forget()  # but not what held the buffers of the engine before
         if drafter is None:
-            drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
-            target.runtime = runtime  # an inner loop may have the same model
+            drafter = self._drafter(alone, inner, {"runtime": target.runtime, "target": target})
         check_taps(drafter, target)
         check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
-            return self._with_costs(Engine(parts, self.settings))
+            return self._with_costs(prepared(Engine(parts, self.settings)))
 
     def _with_costs(self, engine: Engine) -> Engine:
         """The same, with a tree that asks for costs handed those of this very engine."""
@@ -169,7 +165,8 @@ def plan(config: DictConfig) -> Plan:
     groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
     top = {key: value for key, value in plain.items() if key not in groups}
     top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
-    bound = _bind_axes(plain)
+    device = device_of(top["device"])
+    bound = bind_words(plain, device)
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
     check_named(top, sampling, stop, data="data" in bound)
@@ -186,23 +183,9 @@ def plan(config: DictConfig) -> Plan:
         bound=bound,
         top=top,
         settings=settings,
-        device=device_of(top["device"]),
+        device=device,
         how=how,
     )
-
-
-def _bind_axes(plain: dict[str, Any]) -> dict[str, Bound]:
-    """Every axis of a configuration, whose words a task may overrule."""
-    chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
-    task = bind_axis("task", plain["task"])
-    if not task.cls.drafts:
-        plain["drafter"] = {"name": "none"}
-    if task.cls.plain:
-        plain["runtime"] = {"name": "eager", "buckets": None}
-    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
-    check_trace(task.cls, bound["trace"].cls, bound["trace"].word)
-    bound["drafter"] = bind_drafter(plain["drafter"])
-    return bound
 
 
 def _proposal(bound: dict[str, Bound], sampling: SamplingConfig, *, require_lossless: bool) -> How:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from specframe.clock import Clock
 from specframe.errors import ConfigError
+from specframe.growing import Ground, grow
+from specframe.judging import judge
 from specframe.laws import Laws
 from specframe.parts import Parts
 from specframe.records import Context, Observer, StepRecord
@@ -51,6 +53,7 @@ class Decoding:
         parts = self.parts
         parts.check_prompt(prompt)
         max_slots = parts.max_slots(len(prompt), self.max_new_tokens)
+        parts.cache.launcher = parts.runtime.recording
         parts.cache.reset(rows=max_slots, device=parts.target.device)
         self._limit = parts.limit(len(prompt), self.max_new_tokens)
         self.sampling = self._make_sampling(len(prompt))
@@ -83,7 +86,7 @@ class Decoding:
         out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
         clock.mark("verify")
         laws = self._laws(draft, out)
-        verdict = parts.accept.decide(draft, laws, self.rng)
+        verdict = judge(parts.accept, draft, laws, self.rng, parts.runtime)
         record = self._read(draft, laws, out, verdict)
         clock.mark("accept")
         self._commit(record)
@@ -155,19 +158,16 @@ class Decoding:
     def _draft(self) -> Draft:
         parts = self.parts
         budget = parts.budget(len(self.context), self._limit)
-        builder = self._builder(parts.how)
-        parts.tree.grow(builder, parts.drafter, budget)
-        rows = builder.num_rows
-        draft = builder.build(pad_to=parts.runtime.bucket(rows, budget.rows))
+        draft = grow(parts, self._ground(), budget)
         if parts.has_room_for_aux():
             draft = parts.drafter.aux(draft, budget)
         return self._with_slots(draft)
 
     def _builder(self, how: How) -> TreeBuilder:
-        context = self.context
-        return TreeBuilder(
-            context=context.ids, sampling=self.sampling, rng=self.rng, step=len(context), how=how
-        )
+        return self._ground().builder(how)
+
+    def _ground(self) -> Ground:
+        return Ground(context=self.context.ids, sampling=self.sampling, rng=self.rng)
 
     def _with_slots(self, draft: Draft) -> Draft:
         if draft.slots is not None:

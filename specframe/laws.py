@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,16 +15,25 @@ from specframe.types import Draft
 class Laws:
     """Lazy, memoised processed laws of one verify pass.
 
-    logits [N, V] raw; context [T] the tokens up to and including the root.
+    logits [N, V] raw; context [T] the tokens up to and including the root. position: of the token
+    that the root's law produces, [] where it must be no host integer.
+    ask: does what makes the laws that `known` tells, where another has made them out of sight.
     """
 
     def __init__(
-        self, *, draft: Draft, logits: Tensor, context: Tensor, sampling: Sampling
+        self,
+        *,
+        draft: Draft,
+        logits: Tensor,
+        context: Tensor,
+        sampling: Sampling,
+        position: Tensor | None = None,
     ) -> None:
         self.draft = draft
         self.logits = logits
         self.sampling = sampling
-        self.position = context.shape[0]  # of the token that the root's law produces
+        self.position = context.shape[0] if position is None else position
+        self.ask: Callable[[], object] | None = None
         self._context = context
         self._scores: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._laws: dict[tuple[int, int], Tensor] = {}
@@ -52,6 +63,9 @@ class Laws:
     def known(self) -> Tensor:
         """[N] probability of each row's token by the law at its parent, where a rule has asked for
         that law; NaN elsewhere. A diagnostic: no law is made for it."""
+        if self.ask is not None:
+            self.ask()
+            self.ask = None
         draft, parents = self.draft, self.draft.parents
         found = torch.full(parents.shape, torch.nan, dtype=torch.float64, device=parents.device)
         for (_, depth), (_, nodes) in list(self._scores.items()):

@@ -8,7 +8,7 @@ them. Temperature 0 is the one-hot limit: processors only, then the arg max.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +76,12 @@ class Sampling:
             getattr(one, "extra_syncs", int(type(one).__name__ in _READS_HOST))
             for one in processors
         )
+
+    @property
+    def warping(self) -> Hashable:
+        """Equal for samplings that warp alike."""
+        made = [(type(one).__name__, *map(repr, sorted(vars(one).items()))) for one in self.warpers]
+        return (self.temperature, *made)
 
     def scores(self, ids: Tensor, logits: Tensor) -> Tensor:
         """Processed, unwarped scores [M, V] (float32 or wider) for prefixes ids [M, T]."""

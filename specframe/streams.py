@@ -51,9 +51,12 @@ def _unit(bits: Tensor) -> Tensor:
 
 
 class Streams:
-    """The four streams of one sequence: target noise, draft, accept, policy."""
+    """The four streams of one sequence: target noise, draft, accept, policy.
 
-    def __init__(self, *, seed: int, sequence: int = 0) -> None:
+    sequence [] may be a tensor, so that one captured graph serves them all.
+    """
+
+    def __init__(self, *, seed: int, sequence: int | Tensor = 0) -> None:
         self.seed = seed
         self.sequence = sequence
 
@@ -89,7 +92,7 @@ class Streams:
         ids = torch.arange(probs.shape[-1], device=probs.device)
         return (probs.double() / self.noise(position, ids)).argmax(-1)
 
-    def coupled(self, law: Tensor, ids: Tensor | None, position: int, k: int) -> Tensor:
+    def coupled(self, law: Tensor, ids: Tensor | None, position: int | Tensor, k: int) -> Tensor:
         """[F, k] indices into Vd: the k best of law [F, Vd] under the target noise of `position`.
 
         Coupled draws: Daliri et al., arXiv 2408.07978, extended to k children.

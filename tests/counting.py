@@ -49,6 +49,14 @@ def _has_mask(index: Any) -> bool:
     return any(isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) for one in parts)
 
 
+def is_read(func: Any, args: Any) -> bool:
+    """Whether an operator of torch waits for a value."""
+    name = func._schema.name
+    full = f"{name}.{func._overloadname}" if func._overloadname != "default" else name
+    masks = full in _INDEXING and _has_mask(list(args[1]))
+    return masks or name in _OPERATORS or full in _OPERATORS
+
+
 class HostReads:
     """The reads so far, by name, in order. `paused` leaves a model's own forward out."""
 
@@ -114,9 +122,6 @@ class _Operators(TorchDispatchMode):
         self._reads = reads
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name
-        full = f"{name}.{func._overloadname}" if func._overloadname != "default" else name
-        masks = full in _INDEXING and _has_mask(list(args[1]))
-        if masks or name in _OPERATORS or full in _OPERATORS:
-            self._reads.note(full)
+        if is_read(func, args):
+            self._reads.note(str(func))
         return func(*args, **(kwargs or {}))

@@ -29,6 +29,7 @@ from specframe.drafter.none import NoDraft
 from specframe.engine import Decoding, Parts
 from specframe.generation import Engine, Settings
 from specframe.records import Context, StepRecord
+from specframe.runtime.base import Runtime
 from specframe.runtime.eager import Eager
 from specframe.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.stopping import StopConfig, build_stopping
@@ -231,6 +232,7 @@ class Composition:
     tree: TreePolicy = field(default_factory=lambda: tree_of("chain"))
     accept: AcceptRule = field(default_factory=Match)
     cache: CacheManager = field(default_factory=DynamicCache)
+    runtime: Runtime = RUNTIME
     how: How = "place"
     sampling: SamplingConfig = field(default_factory=sampling_config)
     stop: StopConfig = field(default_factory=stop_config)
@@ -238,8 +240,8 @@ class Composition:
 
     @property
     def parts(self) -> Parts:
-        names = ("target", "drafter", "tree", "accept", "cache", "how")
-        return Parts(runtime=RUNTIME, **{name: getattr(self, name) for name in names})
+        names = ("target", "drafter", "tree", "accept", "cache", "runtime", "how")
+        return Parts(**{name: getattr(self, name) for name in names})
 
     def engine(self, max_new_tokens: int = 16) -> Engine:
         """The engine of a user."""

@@ -35,6 +35,8 @@ class AcceptRule(ABC):
     any_draft: stays right when drawn nodes are pruned or re-ranked by value.
     reads: kinds of draws it can judge; needs_laws: placed children alone are no use to it.
     preferred: how `tree.proposal=auto` makes children for it at temperature > 0.
+    pure: `decide` reads nothing but its arguments (of the draft its tree and its draws) and its own
+    settings, and leaves nothing behind, so that a runtime may record it. Not inherited.
     """
 
     lossless: ClassVar[bool]
@@ -43,6 +45,7 @@ class AcceptRule(ABC):
     reads: ClassVar[frozenset[How]] = frozenset({"place"})
     needs_laws: ClassVar[bool] = False
     preferred: ClassVar[How] = "place"
+    pure: ClassVar[bool] = False
     walks: ClassVar[bool] = True  # False: judges every node, not one path
 
     def extra_syncs(self, path_dependent: bool) -> int:

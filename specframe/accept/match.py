@@ -24,6 +24,7 @@ class Match(AcceptRule):
     lossless: ClassVar[bool] = True
     same_text: ClassVar[bool] = True
     any_draft: ClassVar[bool] = True
+    pure: ClassVar[bool] = True
     reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:

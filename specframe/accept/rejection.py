@@ -40,6 +40,7 @@ class Rejection(AcceptRule):
     reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor"})
     needs_laws: ClassVar[bool] = True
     preferred: ClassVar[How] = "wor"
+    pure: ClassVar[bool] = True
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         walk = Walk(draft)
@@ -113,7 +114,7 @@ class _Test:
 
     row: Tensor
     ratio: Tensor
-    counters: tuple[int, int]
+    counters: tuple[int | Tensor, int]
     here: Tensor
     live: Tensor
     accepted: Tensor
@@ -142,7 +143,9 @@ def _words(values: Sequence[float], show: Show) -> dict[int, str]:
 class _Trial:
     """The tests at one node: `rest [1, V]` is what of the target's law is still to be covered."""
 
-    def __init__(self, walk: Walk, target_probs: Tensor, rng: Streams, position: int) -> None:
+    def __init__(
+        self, walk: Walk, target_probs: Tensor, rng: Streams, position: int | Tensor
+    ) -> None:
         self.walk = walk
         self.rest = target_probs
         self._target_probs = target_probs

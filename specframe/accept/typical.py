@@ -30,6 +30,7 @@ class Typical(AcceptRule):
 
     lossless: ClassVar[bool] = False
     reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+    pure: ClassVar[bool] = True
     walks: ClassVar[bool] = False
 
     def __init__(

@@ -8,13 +8,15 @@ stored rotated, which stays right because a row's position equals the slot it is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from specframe.registry import Registry
+
+Tensors = tuple[Tensor, ...]
 
 
 class Keeper(Protocol):
@@ -32,14 +34,16 @@ class Keeper(Protocol):
 class Window:
     """The buffers of some layers, as one captured pass sees them: no state, nothing to grow.
 
-    buffers: keys of each of `layers`, then values [1, heads, room, size]. width: slots seen.
+    buffers: keys of each of `layers`, then values [1, heads, room, size]. width: slots seen, None
+    for all of them.
     """
 
-    def __init__(self, layers: Sequence[int], buffers: Sequence[Tensor], width: int) -> None:
+    def __init__(self, layers: Sequence[int], buffers: Sequence[Tensor], width: int | None) -> None:
         count = len(layers)
         self._keys = dict(zip(layers, buffers[:count], strict=True))
         self._values = dict(zip(layers, buffers[count:], strict=True))
-        self.length, self.extent = 0, width
+        self.length, self.extent = 0, width or buffers[0].shape[2]
+        self._whole = width is None
 
     def update(
         self, layer: int, keys: Tensor, values: Tensor, slots: Tensor
@@ -48,7 +52,21 @@ class Window:
         held = self._keys[layer], self._values[layer]
         for buffer, new in zip(held, (keys, values), strict=True):
             buffer.index_copy_(2, slots, new)
+        if self._whole:  # a slice that may be the whole is two shapes to a compiler
+            return held
         return held[0][:, :, : self.extent], held[1][:, :, : self.extent]
+
+
+class Launcher(Protocol):
+    """Launches functions of tensors (see `Runtime.wrap`)."""
+
+    def wrap(
+        self, fn: Callable[[Tensors, Tensors], Tensors], key: Hashable
+    ) -> Callable[[Tensors, Tensors], Tensors]:
+        """A callable that computes `fn(fed, held)`."""
+
+    def columns(self, needed: int, room: int) -> int:
+        """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""
 
 
 class CacheManager(ABC):
@@ -57,6 +75,8 @@ class CacheManager(ABC):
     length: committed tokens (host integer; `length_tensor` is the same on the device).
     extent: length plus the slots reserved since the last commit.
     width: slots that `update` hands to attention; masks have this many columns.
+    launcher: of the copies of a commit, by a runtime that records passes over these buffers; None:
+    each copy by itself.
     """
 
     rollback: ClassVar[Literal["truncate", "none"]] = "truncate"
@@ -68,6 +88,7 @@ class CacheManager(ABC):
         self.length_tensor = torch.zeros((), dtype=torch.long)
         self.positions = torch.zeros(0, dtype=torch.long)  # [capacity] position held by each slot
         self.holder: object = None  # the sequence whose keys these are
+        self.launcher: Launcher | None = None
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
 
@@ -87,10 +108,14 @@ class CacheManager(ABC):
 
     def reset(self, *, rows: int, device: torch.device) -> None:
         """Forget everything; `rows` is the most slots the coming sequence can need."""
+        used = self.extent
         self.length = self.extent = 0
         self.length_tensor = torch.zeros((), dtype=torch.long, device=device)
         self.positions = torch.zeros(0, dtype=torch.long, device=device)
         self._prepare(rows)
+        for held in (*self._keys.values(), *self._values.values()):
+            # A pass that failed may have left NaN, and a masked slot still counts as 0 * NaN.
+            held[:, :, :used] = 0
 
     @abstractmethod
     def _prepare(self, rows: int) -> None:
@@ -162,7 +187,9 @@ class CacheManager(ABC):
         moved=False: the host knows that they already lie there in order, so nothing is copied.
         """
         stop = self.length + count
-        if moved and count:
+        if moved and count and self.launcher is not None:
+            self._move_at_once(slots, count, self.launcher)
+        elif moved and count:
             source = slots[:count]
             for held in (*self._keys.values(), *self._values.values()):
                 # index_select materialises first: source and destination may overlap.
@@ -171,6 +198,16 @@ class CacheManager(ABC):
             self.length, stop, device=self.positions.device
         )
         self._set_length(stop)
+
+    def _move_at_once(self, slots: Tensor, count: int, launcher: Launcher) -> None:
+        """The copies as one function of fixed shapes, for the next power of two of `count`."""
+        size = 1 << (count - 1).bit_length()
+        # What is too many repeats the last copy, which changes nothing.
+        order = torch.arange(size, device=slots.device).clamp_max(count - 1)
+        fed = (slots.index_select(0, order), order + self.length)
+        held = (*self._keys.values(), *self._values.values())
+        shapes = tuple(one.shape for one in held)
+        launcher.wrap(_move, (_move, size, shapes))(fed, held)
 
     def discard(self) -> None:
         """Forget all reserved slots."""
@@ -185,6 +222,15 @@ class CacheManager(ABC):
     def _set_length(self, length: int) -> None:
         self.length = self.extent = length
         self.length_tensor.fill_(length)
+
+
+def _move(fed: Tensors, held: Tensors) -> Tensors:
+    """Copy slots fed[0] [n] of all buffers to slots fed[1] [n]."""
+    source, to = fed
+    for buffer in held:
+        # index_select materialises first: source and destination may overlap.
+        buffer.index_copy_(2, to, buffer.index_select(2, source))
+    return ()
 
 
 CACHES: Registry[CacheManager] = Registry("cache", "specframe.cache")

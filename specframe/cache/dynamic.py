@@ -9,7 +9,11 @@ _FIRST = 128  # slots of the first allocation; each later one doubles
 
 @CACHES.register("dynamic")
 class Dynamic(CacheManager):
-    """Grows by doubling, so that n tokens cost O(n) copies in all. No limit but memory."""
+    """Grows by doubling, so that n tokens cost O(n) copies in all. No limit but memory.
+
+    A text's memory is given back before the next one, but for a runtime that records passes: it
+    finds its buffers where they were.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,9 +28,10 @@ class Dynamic(CacheManager):
         return None
 
     def _prepare(self, rows: int) -> None:
-        self._room = _FIRST
-        self._keys.clear()
-        self._values.clear()
+        if self.launcher is None or not self._keys:
+            self._room = _FIRST
+            self._keys.clear()
+            self._values.clear()
 
     def _room_for(self, slots: int) -> int:
         while self._room < slots:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
-
 from specframe.binding import Range
 from specframe.cache.base import CACHES, CacheManager
 from specframe.errors import ConfigError
@@ -38,12 +36,6 @@ class Static(CacheManager):
     @property
     def capacity(self) -> int | None:
         return self._slots
-
-    def reset(self, *, rows: int, device: torch.device) -> None:
-        for held in (*self._keys.values(), *self._values.values()):
-            # A pass that failed may have left NaN, and a masked slot still counts as 0 * NaN.
-            held[:, :, : self.extent] = 0
-        super().reset(rows=rows, device=device)
 
     def _prepare(self, rows: int) -> None:
         slots = self._limit or rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,10 +18,27 @@ from specframe.registry import Registry
 from specframe.trie import Trie, TrieTables
 from specframe.types import Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
+Expand = Callable[[Frontier], Sequence[Proposal]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growing:
+    """One step's drafting as a function of tensors: source(fed, held) gives the step's `expand`.
+
+    fed: what differs between steps; held: buffers it may write to (see `Runtime.wrap`). Whatever
+    else `expand` reads is fixed by the key.
+    """
+
+    fed: tuple[Tensor, ...]
+    held: tuple[Tensor, ...]
+    key: Hashable
+    source: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Expand]
+
 
 class Drafter(ABC):
     """Proposes what might come next. Only `expand` has no default.
 
+    drafts: whether it ever proposes anything.
     gives_laws: its proposals are logits, which can be drawn from (else they are only placed).
     draws_itself: its proposals come with `law` and `drawn`, whatever tree.proposal says.
     has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
@@ -33,6 +50,7 @@ class Drafter(ABC):
     """
 
     needs: Needs = Needs()
+    drafts: ClassVar[bool] = True
     gives_laws: ClassVar[bool] = False
     draws_itself: ClassVar[bool] = False
     has_native: ClassVar[bool] = False
@@ -64,6 +82,12 @@ class Drafter(ABC):
     @abstractmethod
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         """One proposal per source for the children of each frontier node, in its order."""
+
+    def growing(self, most: int) -> Growing | None:
+        """This step's drafting for a runtime that records it, `most` nodes being expanded at most;
+        then `expand` is not called, and what it would have kept must not be missed. None: it is
+        more than a function of tensors."""
+        return None
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         """Whole branches of tokens after the root, best first."""

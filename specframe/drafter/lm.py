@@ -53,6 +53,7 @@ class LM(Drafter):
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._context = context
         self._levels = []
+        self._cache.launcher = self.model.runtime.recording
         self._cache.reset(rows=context.max_slots, device=self.model.device)
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:

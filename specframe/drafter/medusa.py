@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.checkpoint.choice import Choice, settled
 from specframe.checkpoint.medusa import WEIGHTS, load_medusa
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Expand, Growing
 from specframe.drafter.net.medusa import MedusaNet
 from specframe.drafter.net.tables import Table, hidden_size, read_ids, target_head
 from specframe.errors import ConfigError
@@ -82,10 +82,26 @@ class Medusa(Drafter):
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         if frontier.depth == 0:
             self._logits = self._look_ahead()
-        if self._logits is None or frontier.depth >= len(self._logits):
+        if self._logits is None:
             return []
-        logits = self._logits[frontier.depth].expand(len(frontier), -1)
-        return [Proposal(logits=logits, ids=self._ids, source="medusa")]
+        return self._offer(self._logits, frontier)
+
+    def growing(self, most: int) -> Growing | None:
+        if not self._states:
+            return None
+
+        def source(fed: Tensors, held: Tensors) -> Expand:
+            logits = self._forward(fed[0])
+            return lambda frontier: self._offer(logits, frontier)
+
+        return Growing(fed=(self._states[-1][-1:],), held=(), key=self, source=source)
+
+    def _offer(self, logits: Tensor, frontier: Frontier) -> Sequence[Proposal]:
+        """The children that logits [K, Vd] give a frontier."""
+        if frontier.depth >= len(logits):
+            return []
+        own = logits[frontier.depth].expand(len(frontier), -1)
+        return [Proposal(logits=own, ids=self._ids, source="medusa")]
 
     def observe(self, record: StepRecord) -> None:
         states = record.out.taps[_TAP]

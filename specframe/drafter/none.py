@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Growing
 from specframe.prospect import Prospect
 from specframe.types import Budget, Frontier, Proposal
 
@@ -17,8 +17,12 @@ class NoDraft(Drafter):
     The baseline, in the same loop with the same clock and counters. Lossless. Needs nothing.
     """
 
+    drafts: ClassVar[bool] = False
     gives_laws: ClassVar[bool] = True  # without a draft there is nothing that lacks one
     has_native: ClassVar[bool] = True
+
+    def growing(self, most: int) -> Growing:
+        return Growing(fed=(), held=(), key=self, source=lambda fed, held: self.expand)
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         return []

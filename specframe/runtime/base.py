@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,7 +39,16 @@ class Trunk(ABC):
 
 
 class Runtime(ABC):
-    """Launches functions of tensors. `buckets` are the row counts that a pass may have."""
+    """Launches functions of tensors. `buckets` are the row counts that a pass may have.
+
+    forms: what functions that it records say beside their tensors, by key.
+    one_width: whether a pass serves one count of slots seen, so that its key says which.
+    prepares: whether passes are made ready before the first answer, in `prepared_s` seconds so far.
+    """
+
+    one_width: ClassVar[bool] = True
+    prepares: ClassVar[bool] = False
+    prepared_s: float = 0.0
 
     def __init__(self, *, buckets: list[int] | None) -> None:
         growing = buckets is None or sorted(set(buckets)) == buckets
@@ -47,6 +57,7 @@ class Runtime(ABC):
                 f"runtime.buckets={buckets} must be increasing row counts, such as [1, 4, 16, 64]"
             )
         self.buckets = buckets
+        self.forms: dict[Hashable, Any] = {}
 
     @property
     def lossy(self) -> str | None:
@@ -62,9 +73,24 @@ class Runtime(ABC):
         that any fn of a key can stand for the others: the key names whose pass it is, too.
         """
 
+    @property
+    def recording(self) -> Runtime | None:
+        """This, if it records what it wraps: then buffers are to stay where they are, and what is
+        no pass (accept, commit) is to go through `wrap` too, as each launch is dear."""
+        return None
+
+    def forget(self) -> None:
+        """Drop what was recorded: it keeps the parts of an earlier engine alive."""
+
     def columns(self, needed: int, room: int) -> int:
         """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""
         return needed
+
+    def prepare(self, rehearse: Callable[[int], None], *, most: int, limit: int) -> None:
+        """Make ready what will be run: `rehearse(rows)` runs the passes of a draft of so many rows.
+
+        most: rows that a draft can have; limit: those that it may be padded to.
+        """
 
     def adopt(self, model: nn.Module) -> Trunk | None:
         """Lay a freshly loaded target's weights out anew, if that is of use; None: its own code

@@ -25,7 +25,8 @@ class Packed(Runtime):
     weights: what the target's are kept as; bfloat16 and int8 round them, which is lossy. drafts:
     the same of draft heads and draft models, which changes no text. kernel: what multiplies the
     target's float32 weights; auto measures ours, oneDNN's and torch's for each shape, once per
-    machine, and takes ours unless another is a tenth faster.
+    machine, and takes ours unless another is a tenth faster. cuda: the runtime that runs in its
+    place on a CUDA device, None for none (read before this one is made).
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Packed(Runtime):
         weights: Literal["float32", "bfloat16", "int8"],
         drafts: Literal["float32", "bfloat16", "int8"],
         kernel: Literal["auto", "own", "onednn", "torch"],
+        cuda: str | None,
         buckets: list[int] | None,
     ) -> None:
         super().__init__(buckets=buckets)
@@ -51,7 +53,7 @@ class Packed(Runtime):
 
     def drafting(self) -> Runtime:
         drafts, kernel, buckets = self._drafts, self._kernel, self.buckets
-        return Packed(weights=drafts, drafts=drafts, kernel=kernel, buckets=buckets)
+        return Packed(weights=drafts, drafts=drafts, kernel=kernel, cuda=None, buckets=buckets)
 
     def wrap(self, fn: Pass, key: Hashable) -> Pass:
         return fn

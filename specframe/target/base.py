@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.registry import Registry
-from specframe.runtime.base import Runtime
+from specframe.runtime.base import Runtime, Tensors
 from specframe.types import Draft, Gives, Rows, TargetOutput
 
 PREFILL_ROWS = 2048  # rows of one prefill pass; bounds the mask and the activations
@@ -150,23 +150,43 @@ def verify_rows(draft: Draft, cache: CacheManager, max_positions: int | None) ->
     """
     assert draft.slots is not None
     n, base, device = draft.num_rows, cache.length, draft.tokens.device
-    tokens, positions, slots = draft.tokens, base + draft.depths, draft.slots
-    aux = draft.aux
-    if aux is not None:
+    tokens, slots, aux = draft.tokens, draft.slots, draft.aux
+    if aux is None:
+        positions, visible = _tree_rows(draft, slots, cache)
+    else:
         assert draft.resume is None, "auxiliary rows need every layer"
         slots = torch.cat([slots, cache.reserve(aux.tokens.shape[0])])
         tokens = torch.cat([tokens, aux.tokens])
         last = None if max_positions is None else max_positions - 1
-        positions = torch.cat([positions, aux.positions.clamp(0, last)])
-    visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=device)
-    visible[:n, :base] = draft.alive[:, None]
-    visible[:n].index_copy_(1, slots[:n], draft.ancestors())
-    if aux is not None:
+        positions = torch.cat([base + draft.depths, aux.positions.clamp(0, last)])
+        visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=device)
+        visible[:n, :base] = draft.alive[:, None]
+        visible[:n].index_copy_(1, slots[:n], draft.ancestors())
         visible[n:, :base] = True
         visible[n:].index_copy_(1, slots, aux.sees)
     if draft.resume is not None:
         return Rows(hidden=draft.resume.hidden, positions=positions, slots=slots, visible=visible)
     return Rows(tokens=tokens, positions=positions, slots=slots, visible=visible)
+
+
+def _tree_rows(draft: Draft, slots: Tensor, cache: CacheManager) -> tuple[Tensor, Tensor]:
+    """Positions [N] and what is visible [N, S], in one launch where that counts."""
+    width, launcher = cache.width, cache.launcher
+    if launcher is not None:
+        width = launcher.columns(width, cache.positions.shape[0])
+
+    def see(fed: Tensors, held: Tensors) -> Tensors:
+        depths, parents, alive, slots, base = fed
+        columns = torch.arange(width, device=base.device)
+        visible = (columns < base) & alive[:, None]
+        above = replace(draft, parents=parents).ancestors()
+        return base + depths, visible.index_copy_(1, slots, above)
+
+    key = ("rows", draft.num_rows, draft.depth, width)
+    launch = see if launcher is None else launcher.wrap(see, key)
+    fed = (draft.depths, draft.parents, draft.alive, slots, cache.length_tensor)
+    positions, visible = launch(fed, ())
+    return positions, visible[:, : cache.width]
 
 
 TARGETS: Registry[Target] = Registry("target", "specframe.target")

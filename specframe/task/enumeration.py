@@ -55,7 +55,7 @@ class Enumerator(Streams):
     def uniform(self, stream: Stream, *counters: int | Tensor) -> Tensor:
         raise ValueError("raw uniforms cannot be enumerated; draw by target, categorical or coin")
 
-    def coupled(self, law: Tensor, ids: Tensor | None, position: int, k: int) -> Tensor:
+    def coupled(self, law: Tensor, ids: Tensor | None, position: int | Tensor, k: int) -> Tensor:
         raise ValueError("coupled draws share the target's noise and cannot be enumerated")
 
     def target(self, probs: Tensor, position: int | Tensor, where: Tensor) -> Tensor:

@@ -38,12 +38,15 @@ class TreePolicy(ABC):
     depth: longest drafted path; max_nodes: rows of the verify pass, root included; proposal: how
     nodes are made from logits (`auto` is resolved before the policy is built).
     decides_before_draw: whether a node's existence never depends on a drawn value.
+    pure: `grow` reads nothing but its arguments and its own numbers, no value on the host, and
+    leaves nothing behind, so that a runtime may record it. Not inherited.
     needs_native: it takes the drafter's own branches. chain_only: no node has two children.
     takes_aux: whether the draft just grown goes with the drafter's auxiliary rows. explanation: why
     it drafts as it does, for people.
     """
 
     decides_before_draw: ClassVar[bool] = True
+    pure: ClassVar[bool] = False
     needs_native: ClassVar[bool] = False
     chain_only: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
@@ -54,6 +57,11 @@ class TreePolicy(ABC):
         self.depth = depth
         self.max_nodes = max_nodes
         self.proposal = proposal
+
+    @property
+    def most_rows(self) -> int:
+        """Most rows that a draft can have before padding."""
+        return self.max_nodes
 
     @property
     def max_expanded(self) -> int:

@@ -18,11 +18,12 @@ from specframe.types import Draft, DrawCall, Frontier, How, Proposal
 class TreeBuilder:
     """Grows one draft under the root of `context [T]` (its last token).
 
-    how: how children are made from logits (`tree.proposal`, resolved). step keys the draft stream.
+    how: how children are made from logits (`tree.proposal`, resolved). step keys the draft stream
+    (see `Drawing`).
     """
 
     def __init__(
-        self, *, context: Tensor, sampling: Sampling, rng: Streams, step: int, how: How
+        self, *, context: Tensor, sampling: Sampling, rng: Streams, step: int | Tensor, how: How
     ) -> None:
         self._context = context
         self._drawing = Drawing(context=context, sampling=sampling, rng=rng, step=step)

@@ -17,10 +17,15 @@ class Chain(TreePolicy):
     Papers: Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
     """
 
+    pure: ClassVar[bool] = True
     chain_only: ClassVar[bool] = True
 
     def __init__(self, *, depth: Depth, max_nodes: MaxNodes, proposal: ProposalKind) -> None:
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
+
+    @property
+    def most_rows(self) -> int:
+        return min(self.max_nodes, self.depth + 1)
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         frontier = builder.root

@@ -13,13 +13,19 @@ from specframe.types import Frontier, How, Proposal
 
 
 class Drawing:
-    """Laws and draws under the root of `context [T]`; `step` keys the draft stream."""
+    """Laws and draws under the root of `context [T]`; `step` keys the draft stream.
 
-    def __init__(self, *, context: Tensor, sampling: Sampling, rng: Streams, step: int) -> None:
+    A step that is a tensor [] is the length of a context of which the root alone is known.
+    """
+
+    def __init__(
+        self, *, context: Tensor, sampling: Sampling, rng: Streams, step: int | Tensor
+    ) -> None:
         self._context = context
         self._sampling = sampling
         self._rng = rng
         self._step = step
+        self._length = step if isinstance(step, Tensor) else context.shape[0]
 
     def scores(self, frontier: Frontier, proposal: Proposal) -> Tensor:
         """Scores [F, Vd] after the processors, each node with its own prefix."""
@@ -50,7 +56,7 @@ class Drawing:
         draw call within the draft.
         """
         if how == "coupled":
-            position = self._context.shape[0] + frontier.depth
+            position = self._length + frontier.depth
             drawn = self._rng.coupled(law, ids, position, k)
             return drawn, law.gather(1, drawn) > 0
         rest, columns, real = law, [], []

@@ -25,6 +25,7 @@ class Dynamic(TreePolicy):
     """
 
     decides_before_draw = False
+    pure: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -42,9 +43,17 @@ def grow_ranks(
         places = {path: place for place, path in enumerate(grid) if path in here}
         kept += [first + place for place in places.values()]
         rows += list(places)
-    builder.prune(_index(kept, frontier).long())
+    builder.prune(_index(kept, frontier))
     return rows
 
 
 def _index(places: Sequence[int] | Sequence[bool], frontier: Frontier) -> Tensor:
-    return torch.tensor(places, device=frontier.nodes.device)
+    kind = torch.bool if any(one is True or one is False for one in places) else torch.long
+    return _constant(tuple(places), kind, frontier.nodes.device)
+
+
+@functools.lru_cache(maxsize=1024)
+def _constant(places: tuple[int, ...], kind: torch.dtype, device: torch.device) -> Tensor:
+    """Kept, as numbers from the host have to be waited for; nobody writes into it."""
+    with torch.inference_mode(False):
+        return torch.tensor(places, dtype=kind, device=device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from specframe.shipped import local_path
 from specframe.tree.base import (
@@ -30,6 +31,8 @@ class Static(TreePolicy):
     in turn, each with its own law.
     Decides before any draw. Papers: Medusa, arXiv 2401.10774; EAGLE, arXiv 2401.15077.
     """
+
+    pure: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -34,7 +34,13 @@ TAPS = ("embed", "resid:0", "resid:2", "resid:3", "final_prenorm", "final_postno
 
 
 def runtime(**changes: Any) -> PackedRuntime:
-    values = {"weights": "float32", "drafts": "bfloat16", "kernel": "own", "buckets": None}
+    values = {
+        "weights": "float32",
+        "drafts": "bfloat16",
+        "kernel": "own",
+        "cuda": None,
+        "buckets": None,
+    }
     return PackedRuntime(**{**values, **changes})
 
 

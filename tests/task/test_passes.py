@@ -111,7 +111,7 @@ def test_the_default_model_is_in_memory_once() -> None:
 def test_a_tied_head_counts_once() -> None:
     made = model("llama", tie_word_embeddings=True, hidden_size=64, head_dim=16).float()
     size = sum(one.nbytes for one in made.parameters())
-    runtime = Packed(weights="float32", drafts="bfloat16", kernel="own", buckets=None)
+    runtime = Packed(weights="float32", drafts="bfloat16", kernel="own", cuda=None, buckets=None)
     assert weights_bytes(HF.of(made, runtime=runtime)) == size
     toy = specframe.load(["target=toy", "drafter=none"]).parts.target
     assert weights_bytes(toy) == 0

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from specframe.cache.base import CacheManager, Keeper, Window
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Expand, Growing
 from specframe.drafter.net.layers import View
+from specframe.drafter.net.levels import Level, Levels
 from specframe.records import Context, StepRecord
 from specframe.runtime.base import Runtime, Tensors
 from specframe.target.base import PREFILL_ROWS
@@ -51,31 +52,6 @@ class _Chunks:
                 self.parts.append(last[:kept])
 
 
-@dataclass(frozen=True)
-class _Level:
-    """Nodes of one depth that were fed: ids [F], predicted states [F, H], and the slots of their
-    path below the root [F, depth]."""
-
-    nodes: Tensor
-    states: Tensor
-    slots: Tensor
-
-    def parents(self, frontier: Frontier) -> Tensor:
-        """[F'] where the parents of a frontier one level down stand here."""
-        return (frontier.parents[:, None] == self.nodes).int().argmax(1)
-
-    def joined(self, other: _Level | None) -> _Level:
-        """Both, where a policy expands one depth in several calls."""
-        if other is None:
-            return self
-        pairs = zip(
-            (other.nodes, other.states, other.slots),
-            (self.nodes, self.states, self.slots),
-            strict=True,
-        )
-        return _Level(*(torch.cat(pair) for pair in pairs))
-
-
 class FeatureDrafter(Drafter):
     """Runs a one-layer network over (state, next token) pairs, with its own keys.
 
@@ -105,11 +81,12 @@ class FeatureDrafter(Drafter):
         self._cache, self._runtime = cache, runtime
         self._device, self._dtype = device, dtype
         self._source = type(self).__name__.lower()
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, Level] = {}
         self._forget()
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._context = context
+        self._cache.launcher = self._runtime.recording
         self._cache.reset(rows=context.max_slots, device=self._device)
         self._forget()
         self._pending.parts.append(self._taken(out, None))
@@ -118,8 +95,30 @@ class FeatureDrafter(Drafter):
         states = self._feed(frontier) if frontier.depth else self._catch_up(frontier)
         if states is None:
             return []
-        logits = self._logits(states, frontier.depth)
-        return [Proposal(logits=logits, ids=self._ids, source=self._source)]
+        return self._offer(states, frontier.depth)
+
+    def growing(self, most: int) -> Growing | None:
+        state, cache = self._caught_up(), self._cache
+        if state is None:
+            return None
+        cache.reserve(most)
+        layers, held = cache.layers, cache.held(cache.layers)
+        assert held is not None, "the network has run"
+        width = self._runtime.columns(cache.width, held[0].shape[2])
+        cache.discard()
+
+        def source(fed: Tensors, held: Tensors) -> Expand:
+            window = Window(layers, held, width)
+
+            def run(rows: Tensors, depth: int) -> Tensor:
+                return self._forward(rows, window, self._stage(depth))
+
+            state, length = fed
+            levels = Levels(state=state, length=length, width=width, run=run, offer=self._offer)
+            return levels.expand
+
+        fed = (state, cache.length_tensor)
+        return Growing(fed=fed, held=held, key=(self, width), source=source)
 
     def observe(self, record: StepRecord) -> None:
         rows = torch.tensor([0, *record.path], device=record.draft.tokens.device)
@@ -133,6 +132,11 @@ class FeatureDrafter(Drafter):
         self._outputs.truncate(self._cache.length)
         self._pending.truncate(pairs - self._cache.length)
         self._levels = {}
+
+    def _offer(self, states: Tensor, depth: int) -> Sequence[Proposal]:
+        """The children of nodes at a depth, whose states are [F, ...]."""
+        logits = self._logits(states, depth)
+        return [Proposal(logits=logits, ids=self._ids, source=self._source)]
 
     def _logits(self, states: Tensor, depth: int) -> Tensor:
         """[F, Vd] of the children of nodes at a depth, whose states are [F, ...]."""
@@ -161,18 +165,22 @@ class FeatureDrafter(Drafter):
         return joined.to(self._dtype)
 
     def _catch_up(self, frontier: Frontier) -> Tensor | None:
-        """[1, H] the predicted state of the root, after all true features are fed."""
+        """[1, H] the predicted state of the root, with which a draft begins."""
+        states = self._caught_up()
+        if states is not None:
+            none = frontier.nodes.new_empty((1, 0))
+            self._levels = {0: Level(frontier.nodes, states, none)}
+        return states
+
+    def _caught_up(self) -> Tensor | None:
+        """[1, H] the predicted state of the root, after all true features are fed; None where the
+        context went back to its first token."""
         if self._pending.parts:
             features = torch.cat(self._pending.parts)
             self._pending = _Chunks()
             for start in range(0, len(features), PREFILL_ROWS):
                 self._extend(features[start : start + PREFILL_ROWS])
-        if not self._outputs.parts:
-            return None  # the context went back to its first token
-        states = self._outputs.parts[-1][-1:]
-        none = frontier.nodes.new_empty((1, 0))
-        self._levels = {0: _Level(frontier.nodes, states, none)}
-        return states
+        return self._outputs.parts[-1][-1:] if self._outputs.parts else None
 
     def _extend(self, features: Tensor) -> None:
         """Feed true features [R, W] of the next pairs and commit their keys."""
@@ -208,7 +216,7 @@ class FeatureDrafter(Drafter):
             slots=slots,
             visible=visible,
         )
-        level = _Level(frontier.nodes, states, path)
+        level = Level(frontier.nodes, states, path)
         self._levels[frontier.depth] = level.joined(self._levels.get(frontier.depth))
         return states
 
@@ -226,11 +234,12 @@ class FeatureDrafter(Drafter):
         width = self._runtime.columns(cache.width, held[0].shape[2])
         visible = functional.pad(visible, (0, width - visible.shape[1]))
         fed = (states, tokens, positions, slots, visible)
+        seen = width if self._runtime.one_width else None
 
         def run(fed: Tensors, held: Tensors) -> Tensors:
-            return (self._forward(fed, Window(layers, held, width), stage),)
+            return (self._forward(fed, Window(layers, held, seen), stage),)
 
-        key = (self, stage, len(tokens), width)
+        key = (self, stage, len(tokens), seen)
         return self._runtime.wrap(run, key)(fed, held)[0]
 
     def _forward(self, fed: Tensors, keeper: Keeper, stage: int) -> Tensor:

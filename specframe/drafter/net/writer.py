@@ -35,6 +35,7 @@ class Writer:
     def begin(self, context: Context, pool: Pool, *, ahead: int) -> None:
         """Start a sequence; `ahead`: the most tokens that `write` is asked for."""
         room = context.max_slots + ahead + 2 * self._width * (self._ngram - 1)
+        self.cache.launcher = self.model.runtime.recording
         self.cache.reset(rows=room, device=self.model.device)
         self._pool = pool
         prompt = context.tokens[: context.prompt_length]

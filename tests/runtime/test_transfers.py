@@ -1,0 +1,128 @@
+"""A step on the meta device: what is recorded takes nothing from the host and gives it nothing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from specframe.drafter.eagle import Eagle
+from specframe.engine import Decoding
+from specframe.runtime.base import Pass, Tensors
+from specframe.runtime.capture import Recording
+from specframe.target import hf
+from specframe.target.hf import HF
+from specframe.types import How
+from tests.checkpoint.heads import eagle_net
+from tests.contract import make
+from tests.counting import is_read
+from tests.models import CACHE_MAKERS, PROMPT, Composition, model, sampling_config, tree_of
+from tests.runtime.rehearsal import decomposed, rehearsed
+
+
+class Transfers(TorchDispatchMode):
+    """The operators that read a value, or whose tensors lie on two devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if decomposed(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        if is_read(func, args):
+            self.found.append(str(func))
+        result = func(*args, **kwargs)
+        tensors = [one for one in tree_leaves((args, kwargs, result)) if isinstance(one, Tensor)]
+        if {one.device.type for one in tensors} - {"meta"}:
+            self.found.append(str(func))
+        return result
+
+
+class Watching:
+    """A `Recorder` that never records, but looks at what it would."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.transfers = Transfers()
+
+    def refusal(self, tensors: Any) -> str | None:
+        assert {one.device.type for one in tensors} == {"meta"}
+        return None
+
+    def warm(self, fn: Pass, fed: Tensors, held: Tensors) -> Tensors:
+        self.ran.append(fn.__qualname__)
+        with self.transfers:
+            return fn(fed, held)
+
+    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> Recording:
+        raise AssertionError("it is never warm")
+
+
+class Read(Exception):
+    """The step's one read, which a tensor without values cannot answer."""
+
+
+def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.MonkeyPatch) -> Watching:
+    """Everything of a step up to its read, and a commit."""
+
+    def read(*args: Any) -> None:
+        raise Read
+
+    patch.setattr(hf, "check_tree", lambda target: None)
+    patch.setattr(Decoding, "_first", lambda self, out: (5, 0, 1))
+    patch.setattr(Decoding, "_read", read)
+    runtime, watching = rehearsed(warmup=100), Watching()
+    runtime.recorder = watching
+    target = HF.of(model("llama").to("meta"), runtime=runtime)
+    cache, own = CACHE_MAKERS["static"](), CACHE_MAKERS["static"]()
+    warpers = {"top_k": 20, "top_p": 0.9, "min_p": 0.01} if temperature else {}
+    loop = Composition(
+        target=target,
+        drafter=Eagle.of(eagle_net(), target=target, cache=own, runtime=runtime),
+        tree=tree_of(tree, how),
+        accept=make("accept", rule),
+        cache=cache,
+        runtime=runtime,
+        how=how,
+        sampling=sampling_config(temperature, **warpers),
+    ).decoding(10)
+    loop.begin(PROMPT)
+    with pytest.raises(Read):
+        loop.step()
+    with torch.inference_mode():
+        cache.commit(cache.length + torch.arange(3, device="meta"), 3, moved=True)
+    return watching
+
+
+@pytest.mark.parametrize(
+    ("tree", "rule", "how", "temperature"),
+    [
+        ("dynamic", "match", "place", 0.0),
+        ("static", "rejection", "wor", 0.8),
+        ("static", "typical", "iid", 0.7),
+        ("chain", "match", "coupled", 0.9),
+    ],
+)
+def test_what_is_recorded_keeps_to_the_device(
+    tree: str, rule: str, how: How, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching = step(tree, rule, how, temperature, monkeypatch)
+    assert len(watching.ran) == 5, watching.ran  # draft, rows, verify pass, decision, commit
+    assert not watching.transfers.found
+
+
+def test_control_a_transfer_is_found() -> None:
+    there, here = torch.zeros(3, device="meta"), torch.ones(3)
+    for moved in (lambda: here.to("meta"), lambda: there.copy_(here), lambda: there.nonzero()):
+        watching = Transfers()
+        with torch.inference_mode(), watching, suppress(NotImplementedError):
+            moved()
+        assert watching.found
