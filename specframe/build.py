@@ -49,7 +49,8 @@ _targets = Targets(_heads)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A configuration, checked as far as it can be without weights. heads: of earlier points."""
+    """A configuration, checked as far as it can be without weights. heads: of earlier points.
+    drafts: its target is a draft model of another composition."""
 
     config: dict[str, Any]
     bound: dict[str, Bound]
@@ -58,6 +59,7 @@ class Plan:
     device: torch.device
     how: How
     heads: Heads = field(default_factory=Heads)
+    drafts: bool = False
 
     def load(self) -> Engine:
         """Load what the plan names. Raises ConfigError or IncompatibleComponents."""
@@ -136,9 +138,8 @@ class Plan:
         return cache.cls(**{**cache.values, **free})
 
     def _draft_target(self, word: str | None, runtime: Runtime) -> Target:
-        own = self.bound["target"]
-        bound = bind_axis("target", draft_config(word, own))
-        return self._target(bound, runtime, drafts=bound.values != own.values)
+        config = draft_config(word, self.bound["target"])
+        return self._target(bind_axis("target", config), runtime)
 
     def _inner_plans(self, bound: Bound) -> dict[int, Plan]:
         """The plans of the loops that a drafter and its members ask for, by id of the one asking.
@@ -149,13 +150,19 @@ class Plan:
         if InnerLoop in bound.hints.values():
             config = inner_config(bound, self.bound["target"], self.config, self.device)
             with inside(f"{bound.where}.inner"):
-                found[id(bound)] = plan(config)
+                made = plan(config)
+                found[id(bound)] = replace(made, drafts=self._is_draft(made.bound["target"]))
         for one in bound.members:
             found |= self._inner_plans(one)
         return found
 
-    def _target(self, bound: Bound, runtime: Runtime, *, drafts: bool = False) -> Target:
-        return _targets.get(bound, self.bound["runtime"], self.device, runtime, drafts=drafts)
+    def _target(self, bound: Bound, runtime: Runtime) -> Target:
+        drafts, how = self._is_draft(bound), self.bound["runtime"]
+        return _targets.get(bound, how, self.device, runtime, drafts=drafts)
+
+    def _is_draft(self, bound: Bound) -> bool:
+        """Whether a model only drafts for the one whose text is wanted."""
+        return self.drafts or bound.values != self.bound["target"].values
 
 
 def plan(config: DictConfig) -> Plan:
