@@ -41,8 +41,11 @@ class Trunk(ABC):
 class Runtime(ABC):
     """Launches functions of tensors. `buckets` are the row counts that a pass may have.
 
-    forms: what functions that it records say beside their tensors, by key.
+    forms: what functions that it records say beside their tensors, by key. unlike: first runs of a
+    pass whose time is not that of the runs to come, at least one.
     """
+
+    unlike: int = 1
 
     def __init__(self, *, buckets: list[int] | None) -> None:
         growing = buckets is None or sorted(set(buckets)) == buckets
