@@ -30,6 +30,7 @@ from specframe.keeping import Heads, Targets, head_key
 from specframe.manifest import recorded
 from specframe.parts import Parts
 from specframe.records import InnerLoop, TrueText
+from specframe.rehearsal import prepared
 from specframe.runtime.base import Runtime
 from specframe.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.stopping import StopConfig
@@ -76,15 +77,15 @@ class Plan:
             raise IncompatibleComponents(f"{runtime.lossy}; require_lossless=true refuses that")
         inner = self._inner_plans(alone)
         target = self._target(self.bound["target"], runtime)
-        target.runtime.forget()  # a target that stayed loaded may have kept its own
+        light["runtime"] = target.runtime  # one that stayed loaded keeps what was made ready for it
+        target.runtime.forget()  # but not what held the buffers of the engine before
         if drafter is None:
-            drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
-            target.runtime = runtime  # an inner loop may have the same model
+            drafter = self._drafter(alone, inner, {"runtime": target.runtime, "target": target})
         check_taps(drafter, target)
         check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
             parts = Parts(target=target, drafter=drafter, how=self.how, **light)
-            return self._with_costs(Engine(parts, self.settings))
+            return self._with_costs(prepared(Engine(parts, self.settings)))
 
     def _with_costs(self, engine: Engine) -> Engine:
         """The same, with a tree that asks for costs handed those of this very engine."""

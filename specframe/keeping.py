@@ -57,7 +57,8 @@ class Targets:
     def get(
         self, bound: Bound, how: Bound, device: torch.device, runtime: Runtime, *, drafts: bool
     ) -> Target:
-        """The target, loaded if need be, on `runtime`, which is of `how`. Raises ConfigError.
+        """The target, loaded if need be on `runtime`, which is of `how`; one that is here keeps the
+        runtime that it was loaded on. Raises ConfigError.
 
         drafts: it is a draft model, and not the target itself.
         """
@@ -70,9 +71,8 @@ class Targets:
                 self._heads.clear()
             with user_errors("drafter.model" if drafts else "target"):
                 self.held[key] = bound.cls(**bound.values, device=device, runtime=runtime)
-        target = self.held[key] = self.held.pop(key)
-        target.runtime = runtime
-        return target
+        self.held[key] = self.held.pop(key)
+        return self.held[key]
 
 
 def head_key(bound: Bound, others: Sequence[Bound], device: torch.device) -> str:

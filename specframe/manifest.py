@@ -55,6 +55,8 @@ def recorded(output_dir: Path, *, engine: Engine | None, config: dict[str, Any])
         text = None if interrupted else f"{type(error).__name__}: {error}"
         write_json(path, facts | {"state": state, "ended": _now(), "error": text})
         raise
+    if engine is not None:  # a baseline is made ready later
+        facts["compile_s"] = engine.parts.runtime.prepared_s
     write_json(path, facts | {"state": "finished", "ended": _now()})
 
 
@@ -67,6 +69,7 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
         "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
         "seed": engine.settings.seed,
         "extra_syncs": engine.extra_syncs(),
+        "compile_s": parts.runtime.prepared_s,  # of this process, in no time of an answer
         "tree_explanation": parts.tree.explanation,
         "target": identity(parts.target, parts.target.name),
         "draft_model": identity(draft, draft.name) if isinstance(draft, Target) else None,

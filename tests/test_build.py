@@ -123,6 +123,8 @@ def test_weights_stay_loaded_between_points() -> None:
     assert first.parts.drafter.model is second.parts.drafter.model  # type: ignore[attr-defined]
     assert first.parts.drafter is not second.parts.drafter
     assert first.parts.cache is not second.parts.cache
+    # What a runtime made ready stays with the target.
+    assert first.parts.runtime is second.parts.runtime is first.parts.target.runtime
     other = load(["target=toy", "drafter=none", "target.table_seed=9"])
     assert other.parts.target is not first.parts.target
 

@@ -56,7 +56,7 @@ ALLOWED: dict[str, str] = {
     "storage": "",
     "runtime.base": "registry types cache.base",
     "runtime.kernel.*": "storage types cache.base runtime.base runtime.kernel.*",
-    "runtime.*": "binding errors runtime.base runtime.capture runtime.kernel.*",
+    "runtime.*": "binding errors storage runtime.base runtime.capture runtime.kernel.*",
     "target.base": "registry types cache.base runtime.base",
     "target.*": "binding errors storage types cache.base runtime.base target.*",
     "drafter.base": "growth prospect records registry trie types",
@@ -81,6 +81,7 @@ ALLOWED: dict[str, str] = {
     "engine": "clock errors growing judging laws parts records sampling stopping streams types "
     "tree.builder",
     "generation": "engine errors parts records sampling stopping streams types",
+    "rehearsal": "errors generation stopping streams tree.builder",
     "task.base": "generation registry trace.base",
     "report.*": "accept.base errors intervals report.*",
     "task.report": "binding errors intervals report.* task.base",
@@ -90,8 +91,8 @@ ALLOWED: dict[str, str] = {
     "generation manifest records registry shipped target.base task.batched task.questions train.* "
     "types",
     "task.*": "accept.* binding cache.* clock data.* drafter.* engine errors generation intervals "
-    "laws manifest meter metrics parts prospect records registry runtime.* sampling shipped "
-    "stopping storage streams target.* task.* trace.* tree.* types",
+    "laws manifest meter metrics parts prospect records registry rehearsal runtime.* sampling "
+    "shipped stopping storage streams target.* task.* trace.* tree.* types",
     "plugins": "errors ext registry",
     "catalogue": "plugins",
     "composite": "binding catalogue errors registry",
@@ -105,7 +106,7 @@ ALLOWED: dict[str, str] = {
     "words": "axes catalogue compatibility errors inner",
     "keeping": "axes records *.base",
     "build": "axes binding compatibility compose data.* errors generation inner keeping manifest "
-    "parts records sampling stopping task.supply top tree.costs types words *.base",
+    "parts records rehearsal sampling stopping task.supply top tree.costs types words *.base",
     "point": "",
     "gather": "point",
     "multirun": "errors gather point registry",

@@ -34,14 +34,16 @@ class Keeper(Protocol):
 class Window:
     """The buffers of some layers, as one captured pass sees them: no state, nothing to grow.
 
-    buffers: keys of each of `layers`, then values [1, heads, room, size]. width: slots seen.
+    buffers: keys of each of `layers`, then values [1, heads, room, size]. width: slots seen, None
+    for all of them.
     """
 
-    def __init__(self, layers: Sequence[int], buffers: Sequence[Tensor], width: int) -> None:
+    def __init__(self, layers: Sequence[int], buffers: Sequence[Tensor], width: int | None) -> None:
         count = len(layers)
         self._keys = dict(zip(layers, buffers[:count], strict=True))
         self._values = dict(zip(layers, buffers[count:], strict=True))
-        self.length, self.extent = 0, width
+        self.length, self.extent = 0, width or buffers[0].shape[2]
+        self._whole = width is None
 
     def update(
         self, layer: int, keys: Tensor, values: Tensor, slots: Tensor
@@ -50,6 +52,8 @@ class Window:
         held = self._keys[layer], self._values[layer]
         for buffer, new in zip(held, (keys, values), strict=True):
             buffer.index_copy_(2, slots, new)
+        if self._whole:  # a slice that may be the whole is two shapes to a compiler
+            return held
         return held[0][:, :, : self.extent], held[1][:, :, : self.extent]
 
 

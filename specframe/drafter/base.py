@@ -38,6 +38,7 @@ class Growing:
 class Drafter(ABC):
     """Proposes what might come next. Only `expand` has no default.
 
+    drafts: whether it ever proposes anything.
     gives_laws: its proposals are logits, which can be drawn from (else they are only placed).
     draws_itself: its proposals come with `law` and `drawn`, whatever tree.proposal says.
     has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
@@ -49,6 +50,7 @@ class Drafter(ABC):
     """
 
     needs: Needs = Needs()
+    drafts: ClassVar[bool] = True
     gives_laws: ClassVar[bool] = False
     draws_itself: ClassVar[bool] = False
     has_native: ClassVar[bool] = False

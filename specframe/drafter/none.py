@@ -17,6 +17,7 @@ class NoDraft(Drafter):
     The baseline, in the same loop with the same clock and counters. Lossless. Needs nothing.
     """
 
+    drafts: ClassVar[bool] = False
     gives_laws: ClassVar[bool] = True  # without a draft there is nothing that lacks one
     has_native: ClassVar[bool] = True
 

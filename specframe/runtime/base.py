@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -41,11 +41,16 @@ class Trunk(ABC):
 class Runtime(ABC):
     """Launches functions of tensors. `buckets` are the row counts that a pass may have.
 
-    forms: what functions that it records say beside their tensors, by key. unlike: first runs of a
-    pass whose time is not that of the runs to come, at least one.
+    forms: what functions that it records say beside their tensors, by key.
+    unlike: first runs of a pass whose time is not that of the runs to come, at least one.
+    one_width: whether a pass serves one count of slots seen, so that its key says which.
+    prepares: whether passes are made ready before the first answer, in `prepared_s` seconds so far.
     """
 
     unlike: int = 1
+    one_width: ClassVar[bool] = True
+    prepares: ClassVar[bool] = False
+    prepared_s: float = 0.0
 
     def __init__(self, *, buckets: list[int] | None) -> None:
         growing = buckets is None or sorted(set(buckets)) == buckets
@@ -82,6 +87,12 @@ class Runtime(ABC):
     def columns(self, needed: int, room: int) -> int:
         """Slots that a pass shall see, at least `needed`, of a cache that has allocated `room`."""
         return needed
+
+    def prepare(self, rehearse: Callable[[int], None], *, most: int, limit: int) -> None:
+        """Make ready what will be run: `rehearse(rows)` runs the passes of a draft of so many rows.
+
+        most: rows that a draft can have; limit: those that it may be padded to.
+        """
 
     def adopt(self, model: nn.Module) -> Trunk | None:
         """Lay a freshly loaded target's weights out anew, if that is of use; None: its own code

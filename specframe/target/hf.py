@@ -134,7 +134,7 @@ class HF(Target):
         key = PassKey(
             blocks=self._blocks,
             rows=len(rows.positions),
-            width=width,
+            width=width if self.runtime.one_width else None,
             span=(first, last),
             skip=skip,
             taps=tuple(taps),

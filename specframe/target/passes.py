@@ -16,14 +16,14 @@ from specframe.target.blocks import BlockPlan, Blocks
 class PassKey:
     """All that a pass is, but for its tensors.
 
-    rows: how many; width: slots seen; span: blocks [first, last); embedded: it takes hidden states,
-    not tokens; masks: the layer types that have their own; wanted: rows whose logits are needed,
-    None for none; layers: those whose buffers are held.
+    rows: how many; width: slots seen, None for all that are held; span: blocks [first, last);
+    embedded: it takes hidden states, not tokens; masks: the layer types that have their own;
+    wanted: rows whose logits are needed, None for none; layers: those whose buffers are held.
     """
 
     blocks: Blocks
     rows: int
-    width: int
+    width: int | None
     span: tuple[int, int]
     skip: frozenset[str]
     taps: tuple[str, ...]

@@ -16,6 +16,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.generation import Engine
 from specframe.meter import Meter
 from specframe.metrics import DepthCount, Metrics
+from specframe.rehearsal import prepared
 from specframe.task.forwards import forwards
 from specframe.task.questions import encode_turns
 from specframe.tree.base import TREES
@@ -207,7 +208,7 @@ def plain_side(name: str, engine: Engine) -> Side:
         accept=RULES.get("match")(),
         how="place",
     )
-    return Side(name, Engine(parts, engine.settings), drafter="none")
+    return Side(name, prepared(Engine(parts, engine.settings)), drafter="none")
 
 
 def turn_of(side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[Sample]) -> Turn:

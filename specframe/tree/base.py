@@ -59,6 +59,11 @@ class TreePolicy(ABC):
         self.proposal = proposal
 
     @property
+    def most_rows(self) -> int:
+        """Most rows that a draft can have before padding."""
+        return self.max_nodes
+
+    @property
     def max_expanded(self) -> int:
         """Most nodes that one draft hands to `expand`, over all its frontiers."""
         return self.max_nodes

@@ -23,6 +23,10 @@ class Chain(TreePolicy):
     def __init__(self, *, depth: Depth, max_nodes: MaxNodes, proposal: ProposalKind) -> None:
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
 
+    @property
+    def most_rows(self) -> int:
+        return min(self.max_nodes, self.depth + 1)
+
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         frontier = builder.root
         for _ in range(min(self.depth, budget.depth, budget.rows - 1)):

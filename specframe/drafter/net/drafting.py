@@ -234,11 +234,12 @@ class FeatureDrafter(Drafter):
         width = self._runtime.columns(cache.width, held[0].shape[2])
         visible = functional.pad(visible, (0, width - visible.shape[1]))
         fed = (states, tokens, positions, slots, visible)
+        seen = width if self._runtime.one_width else None
 
         def run(fed: Tensors, held: Tensors) -> Tensors:
-            return (self._forward(fed, Window(layers, held, width), stage),)
+            return (self._forward(fed, Window(layers, held, seen), stage),)
 
-        key = (self, stage, len(tokens), width)
+        key = (self, stage, len(tokens), seen)
         return self._runtime.wrap(run, key)(fed, held)[0]
 
     def _forward(self, fed: Tensors, keeper: Keeper, stage: int) -> Tensor:

@@ -1,0 +1,213 @@
+"""Compiled passes: what they compute, that nothing is compiled later, and what is said."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor import config as inductor
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+from specframe.cache.base import CacheManager
+from specframe.engine import Parts
+from specframe.generation import Engine, Settings
+from specframe.manifest import describe
+from specframe.rehearsal import prepared
+from specframe.runtime.base import Tensors
+from specframe.runtime.compile import Compile, _folder, _sizes
+from specframe.target.hf import HF
+from specframe.tree.chain import Chain
+from tests import models
+from tests.models import CACHE_MAKERS, RUNTIME, drafter_of
+
+MAX_NODES, COUNT = 4, 40
+PROMPTS = ((5, 17, 42, 17, 42, 8), tuple(range(60)), (3, 1) * 45)
+
+
+def runtime(**changes: Any) -> Compile:
+    return Compile(**{"freeze": "auto", "autotune": "auto", "buckets": [1, MAX_NODES], **changes})
+
+
+def engine(target: HF, drafter: str, cache: str = "dynamic") -> Engine:
+    made: CacheManager = CACHE_MAKERS[cache]()
+    parts = Parts(
+        target=target,
+        drafter=drafter_of(drafter, "llama"),
+        tree=Chain(depth=MAX_NODES - 1, max_nodes=MAX_NODES, proposal="place"),
+        accept=models.Match(),
+        cache=made,
+        runtime=target.runtime,
+        how="place",
+    )
+    settings = Settings(
+        seed=0,
+        max_new_tokens=COUNT,
+        sampling=models.sampling_config(),
+        stop=models.stop_config(),
+        raw=True,
+    )
+    return Engine(parts, settings)
+
+
+def compilations() -> int:
+    """Graphs that were handed to a compiler in this process."""
+    return int(counters["stats"]["unique_graphs"])
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return models.model("llama", num_hidden_layers=2, max_position_embeddings=512).float()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where compiled passes are kept, for these tests alone."""
+    made = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(made))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def target(model: Any, folder: Path) -> HF:
+    """A target whose passes of 1 and 4 rows are compiled."""
+    made = HF.of(copy.deepcopy(model), runtime=runtime())
+    before = compilations()
+    prepared(engine(made, "ngram"))
+    assert compilations() == before + 2
+    return made
+
+
+def test_nothing_is_compiled_after_warm_up_and_the_text_is_the_same(model: Any, target: HF) -> None:
+    plain = HF.of(copy.deepcopy(model), runtime=RUNTIME)
+    before, seconds = compilations(), target.runtime.prepared_s
+    assert seconds > 0
+    for drafter, cache in (("ngram", "dynamic"), ("none", "dynamic"), ("ngram", "static")):
+        ours, theirs = (engine(one, drafter, cache) for one in (target, plain))
+        prepared(ours)  # a second engine finds what the first one made
+        for prompt in PROMPTS:
+            assert ours.generate(prompt).tokens == theirs.generate(prompt).tokens
+    assert compilations() == before
+    assert target.runtime.prepared_s == seconds == describe(ours, {})["compile_s"]
+
+
+def test_the_compiled_pass_is_what_runs(target: HF, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of 1 and 4 rows never reach the model's own code; one of 3 rows does."""
+    reached: list[int] = []
+    run = target._blocks.run
+
+    def counted(inputs: Any, plan: Any, want: Any) -> Any:
+        reached.append(inputs["position_ids"].shape[-1])
+        return run(inputs, plan, want)
+
+    monkeypatch.setattr(target._blocks, "run", counted)
+    made = engine(target, "ngram").decoding(max_new_tokens=COUNT)
+    rows = []
+    made.begin(PROMPTS[0])
+    while made.finish_reason is None:
+        rows.append(made.step().draft.num_rows)
+    assert {1, MAX_NODES} <= set(rows)
+    assert set(reached[1:]) == set(rows) - {1, MAX_NODES}
+
+
+def test_what_was_compiled_is_found_on_the_disk(model: Any, target: HF) -> None:
+    torch._dynamo.reset()  # as in another process
+    hits, misses = (counters["inductor"][f"fxgraph_cache_{one}"] for one in ("hit", "miss"))
+    before = compilations()
+    again = HF.of(copy.deepcopy(model), runtime=runtime())
+    prepared(engine(again, "none"))
+    assert compilations() == before + 1  # so the count would have shown one above
+    assert counters["inductor"]["fxgraph_cache_hit"] == hits + 1
+    assert counters["inductor"]["fxgraph_cache_miss"] == misses
+    fresh = engine(again, "none").generate(PROMPTS[0]).tokens
+    assert fresh == engine(target, "none").generate(PROMPTS[0]).tokens
+
+
+def test_a_pass_that_cannot_be_compiled_runs_as_it_is_written(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    @torch.compiler.disable
+    def opaque(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def fn(fed: Tensors, held: Tensors) -> Tensors:
+        return (opaque(fed[0]),)
+
+    made = runtime()
+    fed = (torch.ones(MAX_NODES, 2),)
+    got: list[Tensors] = []
+    made.prepare(lambda rows: got.append(made.wrap(fn, "key")(fed, ())), most=4, limit=4)
+    assert all(torch.equal(one[0], fed[0] + 1) for one in got)
+    assert made.wrap(fn, "key") is fn
+    said = capsys.readouterr().err
+    assert said.count("a pass of 4 rows runs as it is written (") == 1
+
+
+def test_kernels_are_chosen_by_measurement_where_that_is_asked_for() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    plain = runtime()._options(cpu)
+    assert plain == {"freezing": True, "cpp.weight_prepack": False}
+    on_cuda = runtime()._options(cuda)
+    assert on_cuda["max_autotune"]
+    assert not on_cuda["freezing"]
+    tuned = runtime(freeze=False, autotune=True)._options(cpu)
+    assert tuned["max_autotune_gemm_backends"] == "CPP,ATEN"
+    assert tuned["freezing"]
+    for options in (plain, on_cuda, tuned):
+        with inductor.patch(options):  # inductor knows all of them
+            pass
+
+
+def test_without_a_compiler_a_line_says_so(capsys: pytest.CaptureFixture[str], model: Any) -> None:
+    target = HF.of(copy.deepcopy(model), runtime=runtime())
+    before = compilations()
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
+        prepared(engine(target, "ngram"))
+    assert engine(target, "ngram").generate(PROMPTS[0]).tokens
+    assert compilations() == before
+    said = capsys.readouterr().err
+    assert said.count("specframe: runtime=compile: no C++ compiler") == 1
+    assert said.endswith("install g++; running as eager\n")
+
+
+def test_only_preparing_compiles() -> None:
+    def fn(fed: Tensors, held: Tensors) -> Tensors:
+        return fed
+
+    made = runtime()
+    assert made.wrap(fn, "key") is fn
+    assert made.columns(3, 128) == 128
+
+
+def test_only_row_counts_that_occur_are_compiled() -> None:
+    assert _sizes([1, 8, 16], most=1, limit=65) == [1]
+    assert _sizes([1, 8, 16], most=6, limit=65) == [1, 8]
+    assert _sizes([1, 8, 16], most=6, limit=6) == [1, 6]
+    assert _sizes([1, 8, 16], most=16, limit=16) == [1, 8, 16]
+    assert _sizes([1, 8, 16], most=60, limit=60) == [1, 8, 16, 60]
+    assert _sizes([], most=6, limit=16) == [6]
+
+
+def test_the_most_that_a_tree_has_is_padded_to_as_well() -> None:
+    made = runtime(buckets=[1, 8])
+    made.prepare(lambda rows: None, most=12, limit=12)
+    assert [made.bucket(rows, 12) for rows in (1, 5, 9, 12)] == [1, 8, 12, 12]
+    assert made.bucket(5, 7) == 5  # near the end of a text
+    bare = runtime(buckets=None)
+    bare.prepare(lambda rows: None, most=12, limit=12)
+    assert [bare.bucket(rows, 12) for rows in (1, 5, 12)] == [1, 5, 12]
+
+
+def test_where_passes_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("SPECFRAME_CACHE", str(tmp_path))
+    assert _folder() == str(tmp_path / "compile")
+    cache_dir()  # what inductor does
+    assert _folder() == str(tmp_path / "compile")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    assert _folder() == "/elsewhere"
