@@ -42,10 +42,12 @@ class Runtime(ABC):
     """Launches functions of tensors. `buckets` are the row counts that a pass may have.
 
     forms: what functions that it records say beside their tensors, by key.
+    unlike: first runs of a pass whose time is not that of the runs to come, at least one.
     one_width: whether a pass serves one count of slots seen, so that its key says which.
     prepares: whether passes are made ready before the first answer, in `prepared_s` seconds so far.
     """
 
+    unlike: int = 1
     one_width: ClassVar[bool] = True
     prepares: ClassVar[bool] = False
     prepared_s: float = 0.0

@@ -47,6 +47,7 @@ class CudaGraph(Runtime):
         self._calls: dict[Hashable, int] = {}
         self._refused: set[Hashable] = set()
         self._kept: dict[Hashable, _Kept] = {}
+        self.unlike = 1 if self.recorder is None else warmup + 1
         if self.recorder is None:
             _tell("no CUDA device here")
 

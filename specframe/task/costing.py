@@ -89,6 +89,7 @@ class Costing:
         self._clock = BusyClock(self._device)
         self.looked_up: list[str] = []
         self._tick = tick
+        self._unlike = engine.parts.runtime.unlike  # of these, no time is taken
         self.extent = extent
         self.extent = self._fitted(extent, capacity)
 
@@ -120,14 +121,14 @@ class Costing:
         loop.begin(self._text(context))
         spent: defaultdict[int, list[float]] = defaultdict(list)
         forward: defaultdict[int, list[float]] = defaultdict(list)
-        for turn in range(self.extent.repeats + 1):
+        for turn in range(1 - self._unlike, self.extent.repeats + 1):
             for rows in self.extent.rows:  # in turns, so that a drift of the machine meets all
                 policy.rows = rows
                 phases = loop.clock.durations_ms(loop.step().marks)
-                if turn:
+                if turn > 0:
                     spent[rows].append(sum(phases.values()) - phases["draft"])
                     forward[rows].append(phases["verify"])
-                self._tick(1)
+                self._tick(turn >= 0)
         whole = tuple(statistics.median(spent[rows]) for rows in self.extent.rows)
         return whole, tuple(statistics.median(forward[rows]) for rows in self.extent.rows)
 
@@ -152,11 +153,11 @@ class Costing:
         policy = _Levels(source, now=self.now, widths=self.extent.widths)
         loop = self._loop(drafter, policy)
         loop.begin(self._text(self.extent.contexts[0]))
-        for turn in range(self.extent.repeats + 1):
+        for turn in range(1 - self._unlike, self.extent.repeats + 1):
             for width in self.extent.widths:
                 policy.width = width
                 loop.step()
-            if not turn:
+            if turn <= 0:
                 policy.root.clear()
                 policy.below.clear()
         below = {width: statistics.median(found) for width, found in sorted(policy.below.items())}
@@ -175,7 +176,7 @@ class Costing:
     def _steps(self) -> int:
         """Tokens that a run can emit: a pass over a level of nodes gives at most two."""
         turns = max(len(self.extent.rows), len(self.extent.widths))
-        return 2 * (self.extent.repeats + 2) * turns + _LEVELS
+        return 2 * (self.extent.repeats + 1 + self._unlike) * turns + _LEVELS
 
     def _text(self, length: int) -> list[int]:
         size = min(_ALPHABET, self._engine.parts.target.vocab_size)
