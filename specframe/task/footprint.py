@@ -67,7 +67,7 @@ def weights_bytes(target: Target) -> int:
     model: Any = target.model  # type: ignore[attr-defined]
     held = sum(one.nbytes for one in model.parameters())
     kinds = (PackedLinear, OneDNNLinear)
-    packed = {one: one.weight.nbytes for one in model.modules() if isinstance(one, kinds)}
+    packed = {one: one.packed.nbytes for one in model.modules() if isinstance(one, kinds)}
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False):
         packed.pop(model.get_output_embeddings(), None)
     return int(held + sum(packed.values()))

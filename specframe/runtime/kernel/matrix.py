@@ -44,6 +44,12 @@ class Packed:
         )
         self._relay(rounded, back=False)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight as it is kept, without the padding of its last panel."""
+        scales = 0 if self._scales is None else self._scales.nbytes
+        return self.columns * self.k * self._panels.itemsize + scales
+
     def unpacked(self) -> Tensor:
         """[columns, k] a copy of the weight that it computes with, float32 or bfloat16."""
         weight = self._panels.new_empty((self.columns, self.k))

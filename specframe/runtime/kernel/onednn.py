@@ -20,6 +20,11 @@ class OneDNN:
         """Whether this torch has oneDNN."""
         return torch.backends.mkldnn.is_available()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight."""
+        return self._weight.numel() * self._weight.element_size()
+
     def unpacked(self) -> Tensor:
         """[columns, k] a copy as it was."""
         return self._weight.to_dense()
