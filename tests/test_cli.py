@@ -179,7 +179,7 @@ CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, propo
         (["tree=chain,dynamic"], "tree=chain,dynamic: several values are a sweep: add -m"),
         (
             ["task=benchmark", "task.compare=[tree=chain, peers]"],
-            "'task.compare=[\"tree=chain\",\"peers\"]'",
+            '\'task.compare=["tree=chain","peers"]\'',
         ),
         (["prompt=Hello, you"], "'prompt=\"Hello, you\"', or write it to a file and give prompts="),
         (["prompt=What's 1+1=2?"], "'prompt=\"What'\\''s 1+1=2?\"', or write it to a file"),

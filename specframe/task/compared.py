@@ -154,7 +154,7 @@ class Comparing:
         self._add(side)
 
     def _add(self, side: Side) -> None:
-        """Unless it is there, as plain decoding of an entry before or a peer that is named twice."""
+        """Unless it is there: plain decoding of an entry before, or a peer that is named twice."""
         if side.name in self._names:
             return
         self._names.add(side.name)

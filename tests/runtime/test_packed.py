@@ -65,6 +65,19 @@ def test_products(shape: tuple[int, int], form: Kept) -> None:
         assert torch.equal(packed(x[None, -1:])[0], packed(x)[-1:])  # bit for bit, alone or not
 
 
+def test_rounding_takes_its_rows_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(95, 24)
+    whole = Packed(weight, kept="int8").unpacked()
+    monkeypatch.setattr(matrix, "_ROWS", 16)
+    assert torch.equal(Packed(weight, kept="int8").unpacked(), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_rows_of_another_dtype_are_computed_in_float32(dtype: torch.dtype) -> None:
+    packed, x = Packed(torch.randn(33, 24)), torch.randn(5, 24).to(dtype)
+    assert torch.equal(packed(x), packed(x.float()))
+
+
 def test_a_layer_looks_as_it_did() -> None:
     layer = nn.Linear(24, 33)
     packed = PackedLinear(layer, kept="float32")
