@@ -303,6 +303,18 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
     assert found[0] is not None
 
 
+@pytest.mark.parametrize(("form", "size"), [("bfloat16", 2), ("int8", 1)])
+def test_what_a_pass_reads_is_counted_as_it_is_kept(form: Kept, size: int) -> None:
+    target = HF.of(model("llama", **WIDE).float(), runtime=runtime(weights=form))
+    cache = Dynamic()
+    cache.reset(rows=8, device=target.device)
+    target.prefill([3, 1, 4], cache)
+    found = Weights.of(target, cache)
+    assert found is not None
+    outputs = sum(one.out_features for one in target.model.modules() if type(one) is PackedLinear)
+    assert found.bytes == size * found.parameters + (4 * outputs if form == "int8" else 0)
+
+
 @pytest.mark.parametrize("form", ["bfloat16", "int8"])
 def test_weights_are_rounded_and_nothing_else(form: Kept) -> None:
     made = model("llama", **WIDE).float()

@@ -91,6 +91,14 @@ class PackedLinear(nn.Module):
         return self.packed(x)
 
 
+PACKED = (PackedLinear, OneDNNLinear)
+
+
+def weight_bytes(layer: nn.Linear | PackedLinear | OneDNNLinear) -> int:
+    """Bytes of a layer's weight as it is kept, scales included."""
+    return layer.packed.nbytes if isinstance(layer, PACKED) else layer.weight.nbytes
+
+
 def pack_linears(
     model: nn.Module,
     *,
