@@ -363,8 +363,10 @@ def test_a_draft_model_is_rounded_the_target_never(tmp_path: Path) -> None:
         assert kept_as(drafter.model) == {size}
         texts.append(engine.generate([3, 1, 4, 1, 5], max_new_tokens=24).tokens)
     assert texts[0] == texts[1] == texts[2]
-    itself: Any = load([*words, f"drafter.model={tmp_path / 'large'}"]).parts
-    assert itself.drafter.model is itself.target  # nothing is loaded twice, nothing rounded
+    (tmp_path / "link").symlink_to(tmp_path / "large")
+    for path in ("large", "small/../large", "link"):
+        itself: Any = load([*words, f"drafter.model={tmp_path}/{path}"]).parts
+        assert itself.drafter.model is itself.target  # nothing is loaded twice, nothing rounded
 
 
 @pytest.fixture
