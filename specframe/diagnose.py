@@ -110,6 +110,10 @@ def _how_to_quote(key: str, value: str) -> str:
     # Hydra halves backslashes only before a quote; then the shell's own single quotes.
     quoted = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value)
     quoted = quoted.replace("'", "'\\''")
+    entries = re.fullmatch(r"\[([^][\"']+)\]", value)
+    if entries and key not in FREE_TEXT:
+        quoted = ",".join(f'"{one.strip()}"' for one in entries[1].split(","))
+        return f"quote each entry, and all of it for the shell: '{key}=[{quoted}]'"
     text = f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
     return f"{text}, or write it to a file and give prompts=FILE" if key in FREE_TEXT else text
 

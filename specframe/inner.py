@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,10 +49,17 @@ def draft_config(word: str | None, target: Bound) -> dict[str, Any]:
     with catalogue.configuration() as loader:
         option = word if word in catalogue.options(loader, "target") else "hf"
         config = catalogue.schema(loader, "target", option)
-    if option != word:
-        config["path"] = word
     own = target.values
+    if option != word:
+        same = _is_one_folder(word, own.get("path"))
+        config["path"] = own["path"] if same else word
     return config | {key: own[key] for key in ("dtype",) if key in own and key in config}
+
+
+def _is_one_folder(word: str, path: str | None) -> bool:
+    """Whether two spellings name one folder or file here; else it would be loaded twice."""
+    places = [Path(place) for place in (word, path) if place]
+    return len(places) == 2 and all(map(Path.exists, places)) and places[0].samefile(places[1])
 
 
 def inner_config(

@@ -177,6 +177,10 @@ CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, propo
         (["tree"], "tree: a word is written key=value, such as drafter=ngram"),
         (["seed=1,2"], "seed=1,2: several values are a sweep: add -m, and seed=[1,2] is a list"),
         (["tree=chain,dynamic"], "tree=chain,dynamic: several values are a sweep: add -m"),
+        (
+            ["task=benchmark", "task.compare=[tree=chain, peers]"],
+            '\'task.compare=["tree=chain","peers"]\'',
+        ),
         (["prompt=Hello, you"], "'prompt=\"Hello, you\"', or write it to a file and give prompts="),
         (["prompt=What's 1+1=2?"], "'prompt=\"What'\\''s 1+1=2?\"', or write it to a file"),
         (["-m", "seed=1,2", "drafter=ngram,eagel"], "drafter=eagel: no such option."),

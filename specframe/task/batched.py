@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from specframe.runtime.kernel.matrix import is_plain
+from specframe.runtime.kernel.onednn import OneDNN
+
 _PREFILL_ROWS = 2048  # of one pass over prompts: larger activations cost page faults on a CPU
 _SEGMENT = 32  # tokens between two looks for finished rows, which then leave the batch
 
@@ -92,30 +95,16 @@ def packed(model: nn.Module, *, rows: int) -> Iterator[None]:
     against 254 GFLOP/s on one core at 128 rows. Costs as much memory as those weights have; other
     models are left as they are.
     """
-    changed: list[nn.Linear] = []
-    if torch.backends.mkldnn.is_available():
-        linear = [one for one in model.modules() if type(one) is nn.Linear]
-        changed = [one for one in linear if _is_plain(one)]
+    plain = [one for one in model.modules() if is_plain(one)]
+    changed = plain if OneDNN.available() else []
     for layer in changed:
-        layer.forward = _packed_forward(layer, rows)  # type: ignore[assignment, method-assign]
+        laid_out = OneDNN(layer.weight, layer.bias, rows=rows)
+        layer.forward = laid_out  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
         for layer in changed:
             del layer.forward
-
-
-def _packed_forward(layer: nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
-    bias = layer.bias
-    weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
-    return lambda x: torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-
-
-def _is_plain(layer: nn.Linear) -> bool:
-    """Hooked by no one, float32, on a CPU."""
-    if "forward" in vars(layer):
-        return False
-    return layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32
 
 
 @contextmanager

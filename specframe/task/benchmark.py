@@ -39,10 +39,11 @@ class Benchmark(Task):
     teach it nothing, cold and warm answers are told apart, and a run that goes on learns first.
 
     compare: further sides, each the words that make it another composition ("drafter=suffix
-    tree=auto"); `peers` stands for other engines on the same weights (task/peers.py): transformers
-    and what else is installed, peers=NAME for one of them. All are asked the same prompts in turns
-    and printed in one table. passes: rows of passes that are timed at the end, beside those of
-    peers, with the memory of the composed method in a process of its own.
+    tree=auto": axes and device, since all are asked the same); `peers` stands for other engines on
+    the same weights (task/peers.py): transformers and what else is installed, peers=NAME for one
+    of them. All are asked the same prompts in turns and printed in one table. passes: rows of
+    passes that are timed at the end, beside those of peers, with the memory of the composed method
+    in a process of its own.
 
     Writes rows.jsonl (a line a prompt, on the disk before the next one starts; the same command
     with the same hydra.run.dir goes on, another configuration is refused), summary.json and

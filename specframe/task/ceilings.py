@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from specframe.cache.base import CacheManager
-from specframe.runtime.kernel.matrix import PackedLinear
-from specframe.runtime.kernel.onednn import OneDNNLinear
+from specframe.runtime.kernel.matrix import PACKED, weight_bytes
 from specframe.target.base import Target
 
 _COPY_BYTES = {"cpu": 2**26, "cuda": 2**30}  # larger than any cache
@@ -98,19 +97,14 @@ class Weights:
         model = getattr(target, "model", None)
         if not isinstance(model, nn.Module) or not cache.length:
             return None
-        linear = [
-            one
-            for one in model.modules()
-            if isinstance(one, (nn.Linear, PackedLinear, OneDNNLinear))
-        ]
-        sizes = [(one.out_features * one.in_features, one.weight.element_size()) for one in linear]
+        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, *PACKED))]
         keys = [tensor for layer in range(target.num_layers) for tensor in cache.read(layer)]
         config: Any = model.config
         text = config.get_text_config()
         heads = getattr(text, "num_attention_heads", 1)
         return cls(
-            parameters=sum(numel for numel, _ in sizes),
-            bytes=sum(numel * size for numel, size in sizes),
+            parameters=sum(one.out_features * one.in_features for one in linear),
+            bytes=sum(weight_bytes(one) for one in linear),
             token_elements=sum(one.numel() for one in keys) / cache.length,
             token_bytes=sum(one.numel() * one.element_size() for one in keys) / cache.length,
             queries=max(heads // (getattr(text, "num_key_value_heads", None) or heads), 1),

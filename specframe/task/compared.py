@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource, NoHead
 from specframe.generation import Engine
 from specframe.metrics import Metrics
@@ -16,8 +18,11 @@ from specframe.task.forwards import forwards
 from specframe.task.peers import Peer, Question, Way, peers
 from specframe.task.sides import BASELINE, METHOD, Sample, Side, Split, Timing, plain_side
 
+WeightsKey = tuple[str, torch.dtype, str]  # name, dtype and device of a target
 PEERS = "peers"  # the word of task.compare that stands for other engines
 _APART = frozenset({"target", "runtime", "cache", "device"})  # words that plain decoding keeps
+_OF_PEERS = frozenset({"target", "device"})  # words that peers take
+_OF_SIDES = _APART | {"drafter", "tree", "accept"}  # what is asked is the same for all
 _LEFT_OUT = (IncompatibleComponents, MissingResource, NoHead)  # what a side may fail by
 
 
@@ -73,11 +78,11 @@ class PeerSide(Side):
 @dataclass(frozen=True, kw_only=True)
 class Compared:
     """The further sides in their order; why others are not there; the peers that are, with what
-    they are asked and the name of its target."""
+    they are asked and which weights (`weights_key`) that is about."""
 
     sides: list[Side] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    peers: list[tuple[Peer, Question, str]] = field(default_factory=list)
+    peers: list[tuple[Peer, Question, WeightsKey]] = field(default_factory=list)
 
 
 class Comparing:
@@ -92,18 +97,43 @@ class Comparing:
         self.found = Compared()
         main = job.engine.parts
         self._first = {id(main.target): main}
-        self._plain = {side.engine.parts.target.name: side.name for side in held if _plain(side)}
-        for entry in dict.fromkeys(entries):
-            words = entry.split()
-            asked = [word for word in words if word.partition("=")[0] == PEERS]
-            words = [word for word in words if word not in asked]
+        self._names = {side.name for side in held}
+        self._plain = {weights_key(side.engine): side.name for side in held if _plain(side)}
+        for entry in dict.fromkeys(" ".join(entry.split()) for entry in entries):
             try:
-                if asked:
-                    self._peers(asked[0].partition("=")[2] or None, words)
-                else:
-                    self._ours(entry, words)
+                self._compose(entry)
             except _LEFT_OUT as error:
                 self.found.left_out[entry] = " ".join(str(error).split())
+            except ConfigError as error:
+                text = str(error)
+                known = text.startswith("task.compare")
+                raise ConfigError(text if known else f"task.compare: {entry!r}: {text}") from error
+        for side in held:  # without a baseline of the run's own
+            side.exact = side.exact or self._plain.get(weights_key(side.engine))
+
+    def _compose(self, entry: str) -> None:
+        """One entry. Raises what its words are wrong by."""
+        words = entry.split()
+        asked = [word for word in words if word.partition("=")[0] == PEERS]
+        words = [word for word in words if word not in asked]
+        if not entry or len(asked) > 1 or any("=" not in word for word in words):
+            raise ConfigError(
+                f"task.compare: {entry!r}: write the words of one side, such as "
+                f"'drafter=suffix tree=auto', or {PEERS}, or {PEERS}=NAME"
+            )
+        known = _OF_PEERS if asked else _OF_SIDES
+        for word in words:
+            axis = word.partition("=")[0].partition(".")[0]
+            if axis not in known:
+                who = PEERS if asked else "a side"
+                raise ConfigError(
+                    f"task.compare: {entry!r}: {who} may differ in {', '.join(sorted(known))}, not "
+                    f"in {axis}; give {word} to the whole command, or leave it out"
+                )
+        if asked:
+            self._peers(asked[0].partition("=")[2] or None, words)
+        else:
+            self._ours(entry, words)
 
     def _ours(self, entry: str, words: list[str]) -> None:
         engine = self._job.rebuild(words)
@@ -114,20 +144,24 @@ class Comparing:
         cache = parts.cache if own_cache else first.cache
         parts.target.runtime = first.runtime
         engine = Engine(replace(parts, runtime=first.runtime, cache=cache), engine.settings)
-        given = dict(word.split("=", 1) for word in words if "=" in word)
+        given = dict(word.split("=", 1) for word in words)
         side = Side(
             entry, engine, drafter=given.get("drafter", self._job.config["drafter"]["name"])
         )
-        if parts.target.name not in self._plain and side.drafter != "none":
+        if weights_key(engine) not in self._plain and side.drafter != "none":
             apart = [word for word in words if word.partition("=")[0].partition(".")[0] in _APART]
             self._add(plain_side(" ".join([*apart, "drafter=none"]), engine))
         self._add(side)
 
     def _add(self, side: Side) -> None:
-        name = side.engine.parts.target.name
-        if side.drafter == "none":
-            self._plain.setdefault(name, side.name)
-        side.exact = self._plain.get(name)
+        """Unless it is there: plain decoding of an entry before, or a peer that is named twice."""
+        if side.name in self._names:
+            return
+        self._names.add(side.name)
+        weights = weights_key(side.engine)
+        if side.drafter == "none" and not isinstance(side, PeerSide):
+            self._plain.setdefault(weights, side.name)
+        side.exact = self._plain.get(weights)
         self.found.sides.append(side)
 
     def _peers(self, name: str | None, words: list[str]) -> None:
@@ -148,12 +182,10 @@ class Comparing:
             eos_ids=engine.eos_ids,
         )
         for one in peers(name):
-            self.found.peers.append((one, question, target.name))
+            self.found.peers.append((one, question, weights_key(engine)))
             for way in one.ways(question):
                 label = " ".join([*words, way.label])
-                side = PeerSide(label, engine, drafter=way.like, way=way, model=model)
-                side.exact = self._plain.get(target.name)
-                self.found.sides.append(side)
+                self._add(PeerSide(label, engine, drafter=way.like, way=way, model=model))
 
     def _draft(self, target: Any, words: list[str]) -> Any:
         """The model of transformers that the target names as its draft, None for itself."""
@@ -179,6 +211,12 @@ class Comparing:
                 f"task.compare: {PEERS} decode greedily and know nothing of {', '.join(named)}; "
                 f"leave that out, or {PEERS}"
             )
+
+
+def weights_key(engine: Engine) -> WeightsKey:
+    """What two engines have in common that hold the same weights, in whatever layout."""
+    target = engine.parts.target
+    return target.name, target.dtype, str(target.device)
 
 
 def _plain(side: Side) -> bool:

@@ -27,11 +27,16 @@ def tables_of(
     width: columns of the terminal."""
     found: list[Table | str] = [*_sides(lines, width)]
     if any(len(one.categories) > 1 for one in lines):
-        found.append(_categories(lines))
+        found += ["decoding over our own plain decoding, by category", _categories(lines)]
     if any(one.steps for one in lines):
-        found.append(_steps(lines, {} if machine is None else machine["gaps"]))
+        title = "ms of a step, by a clock that waits; gaps: share in which no kernel ran"
+        found += [title, _steps(lines, {} if machine is None else machine["gaps"])]
     for one in passes:
-        found += [_passes(one), *_bandwidth(one)]
+        title = (
+            f"ms of a pass behind {one.context} tokens: {one.target}, runtime={one.runtime}; "
+            f"a plain step {one.step_ms[0]:.3g}"
+        )
+        found += [title, _passes(one), *_bandwidth(one)]
     if machine is not None and machine["memory"] is not None:
         found.append(_memory(machine["memory"]))
     return found
@@ -43,7 +48,7 @@ def _sides(lines: Sequence[Line], width: int) -> list[Table]:
     columns = [_SPEED + _COUNTS] if width >= _WIDE else halves
     tables = []
     for chosen in columns:
-        table = _table("", [heading for heading, _ in chosen])
+        table = _table([heading for heading, _ in chosen])
         for one in lines:
             label = one.label + (" (synthetic)" if one.synthetic else "")
             table.add_row(label, *(cell(one) for _, cell in chosen))
@@ -54,15 +59,14 @@ def _sides(lines: Sequence[Line], width: int) -> list[Table]:
 def _categories(lines: Sequence[Line]) -> Table:
     ours = [one for one in lines if not one.peer and one.name != one.exact and one.categories]
     names = list(dict.fromkeys(name for one in ours for name in one.categories))
-    table = _table("decoding over our own plain decoding, by category", names)
+    table = _table(names)
     for one in ours:
         table.add_row(one.label, *(_number(one.categories.get(name)) for name in names))
     return table
 
 
 def _steps(lines: Sequence[Line], gaps: dict[str, float | None]) -> Table:
-    title = "ms of a step, by a clock that waits; gaps: share in which no kernel ran"
-    table = _table(title, ["all", *PHASES, "gaps"])
+    table = _table(["all", *PHASES, "gaps"])
     for one in lines:
         if one.steps:
             phases = [one.steps.get(phase, 0.0) for phase in PHASES]
@@ -73,16 +77,12 @@ def _steps(lines: Sequence[Line], gaps: dict[str, float | None]) -> Table:
 
 
 def _passes(one: Passes) -> Table:
-    title = (
-        f"ms of a pass behind {one.context} tokens: {one.target}, runtime={one.runtime}; "
-        f"a plain step {one.step_ms[0]:.3g}"
-    )
     headings = ["ms", "of one row"]
     for name in one.peers:
         headings += [name, f"ours / {name} 1 row"]
     moved = one.moved is not None and one.copy_bytes_per_s
     headings += ["GB/s", "of a copy's"] if moved else []
-    table = _table(title, headings, first="rows")
+    table = _table(headings, first="rows")
     for place, rows in enumerate(one.rows):
         ms = one.forward_ms[place]
         cells = [f"{ms:.4g}", f"{ms / one.forward_ms[0]:.2f}"]
@@ -118,8 +118,9 @@ def _memory(held: dict[str, Any]) -> str:
     )
 
 
-def _table(title: str, headings: Sequence[str], first: str = "") -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), title=title or None, title_justify="left")
+def _table(headings: Sequence[str], first: str = "") -> Table:
+    # A table's own title would be broken to the table's width: titles are lines before it.
+    table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column(first, overflow="fold", justify="right" if first else "left")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)

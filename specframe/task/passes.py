@@ -10,7 +10,7 @@ from typing import Any
 
 from specframe.generation import Engine
 from specframe.task.ceilings import Ceilings, Weights, measured
-from specframe.task.compared import PeerSide
+from specframe.task.compared import PeerSide, WeightsKey, weights_key
 from specframe.task.costing import BusyClock, Costing, Extent
 from specframe.task.peers import Peer, Question
 from specframe.task.sides import Side, plain_side
@@ -47,22 +47,22 @@ class Passes:
 def passes_of(
     sides: Sequence[Side],
     rows: Sequence[int],
-    peers: Sequence[tuple[Peer, Question, str]],
+    peers: Sequence[tuple[Peer, Question, WeightsKey]],
     *,
     capacity: int | None,
 ) -> list[Passes]:
     """One table for each target and runtime among our sides, without their drafts; peers go to the
-    first of their target."""
+    first of their weights."""
     ours = [side for side in sides if not isinstance(side, PeerSide)]
     first = {id(side.engine.parts.target): side for side in reversed(ours)}
     chosen = [side for side in ours if first[id(side.engine.parts.target)] is side]
     engines = [plain_side(side.name, side.engine).engine for side in chosen]
-    found, told = [], set[str]()
+    found, told = [], set[WeightsKey]()
     with Steps("passes", total=_ROUNDS * len(engines)) as steps:
         for engine in engines:
-            name = engine.parts.target.name
-            own = [(peer, asked) for peer, asked, of in peers if of == name and name not in told]
-            told.add(name)
+            key = weights_key(engine)
+            own = [(peer, asked) for peer, asked, of in peers if of == key and key not in told]
+            told.add(key)
             found.append(_measured(engine, list(rows), own, (capacity, steps.add)))
     return found
 

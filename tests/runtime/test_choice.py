@@ -81,13 +81,16 @@ def test_blocks_stay_joined_unless_the_whole_gains(
     assert choice.chosen(10 * SHAPES[:2], joined=True)[64, 32] == "torch"
 
 
+@pytest.mark.parametrize(
+    "text", ['{"64 x 32"', "[]", '{"64 x 32": null}', '{"64 x 32": {"own": []}}']
+)
 def test_a_file_that_is_no_table_is_measured_anew(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = timed(monkeypatch, {"own": 1.0})
     choice.chosen(SHAPES, joined=True)
     (file,) = cache.glob("*.json")
-    file.write_text('{"64 x 32"')
+    file.write_text(text)
     choice.chosen(SHAPES, joined=True)
     assert len(seen) == 4
 

@@ -71,6 +71,19 @@ def test_products(shape: tuple[int, int], form: Kept) -> None:
         assert torch.equal(packed(x[None, -1:])[0], packed(x)[-1:])  # bit for bit, alone or not
 
 
+def test_rounding_takes_its_rows_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(95, 24)
+    whole = Packed(weight, kept="int8").unpacked()
+    monkeypatch.setattr(matrix, "_ROWS", 16)
+    assert torch.equal(Packed(weight, kept="int8").unpacked(), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_rows_of_another_dtype_are_computed_in_float32(dtype: torch.dtype) -> None:
+    packed, x = Packed(torch.randn(33, 24)), torch.randn(5, 24).to(dtype)
+    assert torch.equal(packed(x), packed(x.float()))
+
+
 def test_a_layer_looks_as_it_did() -> None:
     layer = nn.Linear(24, 33)
     packed = PackedLinear(layer, kept="float32")
@@ -296,6 +309,18 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
     assert found[0] is not None
 
 
+@pytest.mark.parametrize(("form", "size"), [("bfloat16", 2), ("int8", 1)])
+def test_what_a_pass_reads_is_counted_as_it_is_kept(form: Kept, size: int) -> None:
+    target = HF.of(model("llama", **WIDE).float(), runtime=runtime(weights=form))
+    cache = Dynamic()
+    cache.reset(rows=8, device=target.device)
+    target.prefill([3, 1, 4], cache)
+    found = Weights.of(target, cache)
+    assert found is not None
+    outputs = sum(one.out_features for one in target.model.modules() if type(one) is PackedLinear)
+    assert found.bytes == size * found.parameters + (4 * outputs if form == "int8" else 0)
+
+
 @pytest.mark.parametrize("form", ["bfloat16", "int8"])
 def test_weights_are_rounded_and_nothing_else(form: Kept) -> None:
     made = model("llama", **WIDE).float()
@@ -344,8 +369,10 @@ def test_a_draft_model_is_rounded_the_target_never(tmp_path: Path) -> None:
         assert kept_as(drafter.model) == {size}
         texts.append(engine.generate([3, 1, 4, 1, 5], max_new_tokens=24).tokens)
     assert texts[0] == texts[1] == texts[2]
-    itself: Any = load([*words, f"drafter.model={tmp_path / 'large'}"]).parts
-    assert itself.drafter.model is itself.target  # nothing is loaded twice, nothing rounded
+    (tmp_path / "link").symlink_to(tmp_path / "large")
+    for path in ("large", "small/../large", "link"):
+        itself: Any = load([*words, f"drafter.model={tmp_path}/{path}"]).parts
+        assert itself.drafter.model is itself.target  # nothing is loaded twice, nothing rounded
 
 
 @pytest.fixture

@@ -108,6 +108,17 @@ def test_the_default_model_is_in_memory_once() -> None:
     assert 0.9 < found["ratio"] < 1.3
 
 
+@pytest.mark.parametrize(("form", "size"), [("float32", 4), ("bfloat16", 2), ("int8", 1)])
+def test_packed_weights_count_as_they_are_kept(form: Any, size: int) -> None:
+    made = model("llama", hidden_size=64, head_dim=16).float()
+    linear = [one for one in made.modules() if isinstance(one, torch.nn.Linear)]
+    numel = sum(one.weight.numel() for one in linear)
+    scales = 4 * sum(one.out_features for one in linear) if form == "int8" else 0
+    rest = sum(one.nbytes for one in made.parameters()) - 4 * numel
+    runtime = Packed(weights=form, drafts="int8", kernel="own", buckets=None)
+    assert weights_bytes(HF.of(made, runtime=runtime)) == rest + size * numel + scales
+
+
 def test_a_tied_head_counts_once() -> None:
     made = model("llama", tie_word_embeddings=True, hidden_size=64, head_dim=16).float()
     size = sum(one.nbytes for one in made.parameters())

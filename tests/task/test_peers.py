@@ -174,8 +174,15 @@ def test_a_side_that_cannot_be_is_left_out_and_told(
 @pytest.mark.parametrize(
     ("entry", "words", "named"),
     [
-        ("drafter=sufix", (), "Did you mean 'suffix'"),
-        ("drafter=suffix tree.dept=3", (), "tree.dept"),
+        ("drafter=sufix", (), "task.compare: 'drafter=sufix': .*Did you mean 'suffix'"),
+        ("drafter=suffix tree.dept=3", (), "task.compare: 'drafter=suffix tree.dept=3': tree.dept"),
+        ("peer", (), "task.compare: 'peer': write the words of one side"),
+        (" ", (), "task.compare: '': write the words of one side"),
+        ("peers peers=transformers", (), "write the words of one side"),
+        ("peers drafter=suffix", (), "peers may differ in device, target, not in drafter"),
+        ("max_new_tokens=5 drafter=suffix", (), "a side may differ in .*, not in max_new_tokens"),
+        ("sampling.temperature=1", (), "not in sampling; give sampling.temperature=1 to the whole"),
+        ("threads=2 drafter=suffix", (), "not in threads"),
         ("peers=nobody", (), r"peers=nobody: no such option\. Available: .*transformers"),
         ("peers", ("target=toy",), "peers run a model of transformers, .* use target=hf"),
         ("peers", ("sampling.temperature=1",), "decode greedily .* sampling.temperature"),
@@ -187,6 +194,54 @@ def test_mistakes(entry: str, words: tuple[str, ...], named: str, tmp_path: Path
     with pytest.raises(ConfigError, match=named):
         task(entry).run(job(tmp_path, *words))
     assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_no_side_is_there_twice(tmp_path: Path) -> None:
+    other = "target.seed=3 drafter="
+    entries = (f"{other}suffix", f"{other}none", f" {other}none ", "peers", "peers=transformers")
+    assert task(*entries).run(job(tmp_path)) == 0
+    found = list(sides(tmp_path))
+    assert found[2:4] == [f"{other}none", f"{other}suffix"]
+    assert found.count("generate()") == 1 and len(found) == len(set(found))
+    assert len(comparison(tmp_path)["sides"]) == len(found)
+
+
+def test_without_a_baseline_plain_decoding_of_a_side_serves(tmp_path: Path) -> None:
+    assert task("drafter=suffix", baseline=False).run(job(tmp_path)) == 0
+    found = sides(tmp_path)
+    assert list(found) == [METHOD, "drafter=none", "drafter=suffix"]
+    assert {one["exact"] for one in found.values()} == {"drafter=none"}
+    assert found[METHOD]["speedup"] is not None
+
+
+def test_other_weights_are_held_against_their_own_kind(tmp_path: Path) -> None:
+    entries = ("target.dtype=bfloat16 drafter=suffix", "target.dtype=bfloat16 peers")
+    assert task(*entries).run(job(tmp_path)) == 0
+    found = sides(tmp_path)
+    plain = "target.dtype=bfloat16 drafter=none"
+    for name in entries[0], "target.dtype=bfloat16 generate()":
+        assert found[name]["exact"] == plain
+    assert found[BASELINE]["over_peer"] is None, "that peer has other weights"
+    assert found[plain]["over_peer"] is not None
+
+
+def test_a_side_whose_weights_are_rounded_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Side.answer
+
+    def other(self: Side, prompt: Sequence[int], sequence: int) -> Any:
+        sample = answer(self, prompt, sequence)
+        if self.name.startswith("runtime"):
+            sample.tokens[3] += 1
+        return sample
+
+    monkeypatch.setattr(Side, "answer", other)
+    entry = "runtime=packed runtime.weights=int8 drafter=suffix"
+    assert task(entry).run(job(tmp_path)) == 0
+    held = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert f"{entry}: 2 of 2 texts differ" in str(held["notes"])
+    assert "rounded otherwise" in str(held["notes"])
 
 
 def test_a_side_with_another_text_is_a_failure(

@@ -78,9 +78,7 @@ def _slower(own: float, other: float) -> bool:
 
 def _times(shapes: Collection[Shape]) -> dict[Shape, Times]:
     file = _file()
-    kept: dict[str, Times] = {}
-    with suppress(OSError, ValueError):  # not there, or not ours: measured again
-        kept = json.loads(file.read_text(encoding="utf-8"))
+    kept = _read(file)
     names = {shape: f"{shape[0]} x {shape[1]}" for shape in shapes}
     if missing := [shape for shape in shapes if "own" not in kept.get(names[shape], {})]:
         with torch.inference_mode():
@@ -95,6 +93,18 @@ def _file() -> Path:
     library = built()
     name = f"{library.stem}-torch{torch.__version__}-threads{torch.get_num_threads()}.json"
     return library.with_name(name)
+
+
+def _read(file: Path) -> dict[str, Times]:
+    """What was kept; nothing of a file that is not there, or no table of times."""
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            str(name): {str(kernel): float(ms) for kernel, ms in times.items()}
+            for name, times in held.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _write(file: Path, kept: dict[str, Times]) -> None:

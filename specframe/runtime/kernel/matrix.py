@@ -14,13 +14,15 @@ from specframe.runtime.kernel.onednn import OneDNNLinear
 from specframe.runtime.kernel.pages import MappedFiles
 
 Kept = Literal["float32", "bfloat16", "int8"]  # what a weight is kept as
+_ROWS = 1024  # of a weight, rounded at once
 _ALIGNMENT = 64  # bytes: a line of the processor's cache
 
 
 class Packed:
     """A weight [columns, k] in panels. kept: in what; int8 is symmetric, a scale an output column.
 
-    Call it with x [..., k] float32 for x times the transposed weight, plus bias. Raises NoCompiler.
+    Call it with x [..., k] for x times the transposed weight, plus bias, in float32. Raises
+    NoCompiler.
     """
 
     def __init__(
@@ -44,6 +46,12 @@ class Packed:
         )
         self._relay(rounded, back=False)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight as it is kept, without the padding of its last panel."""
+        scales = 0 if self._scales is None else self._scales.nbytes
+        return self.columns * self.k * self._panels.itemsize + scales
+
     def unpacked(self) -> Tensor:
         """[columns, k] a copy of the weight that it computes with, float32 or bfloat16."""
         weight = self._panels.new_empty((self.columns, self.k))
@@ -51,7 +59,7 @@ class Packed:
         return weight if self._scales is None else weight.float() * self._scales[:, None]
 
     def __call__(self, x: Tensor) -> Tensor:
-        x = x.contiguous()
+        x = x.float().contiguous()
         y = x.new_empty((*x.shape[:-1], self.columns))
         rows, threads = x.numel() // self.k, torch.get_num_threads()
         library().linear(byref(self.matrix), x.data_ptr(), y.data_ptr(), rows, threads)
@@ -81,6 +89,14 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.packed(x)
+
+
+PACKED = (PackedLinear, OneDNNLinear)
+
+
+def weight_bytes(layer: nn.Linear | PackedLinear | OneDNNLinear) -> int:
+    """Bytes of a layer's weight as it is kept, scales included."""
+    return layer.packed.nbytes if isinstance(layer, PACKED) else layer.weight.nbytes
 
 
 def pack_linears(
@@ -121,8 +137,12 @@ def _rounded(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]
     """(weight in dtype, scales [columns] of int8, else None)."""
     if dtype != torch.int8:
         return weight.to(dtype).contiguous(), None
-    scales = weight.float().abs().amax(1).clamp_min(1e-30) / 127
-    return (weight / scales[:, None]).round().to(dtype).contiguous(), scales
+    scales = torch.linalg.vector_norm(weight.float(), torch.inf, dim=1).clamp_min(1e-30) / 127
+    rounded = torch.empty(weight.shape, dtype=dtype)
+    for start in range(0, len(weight), _ROWS):  # a whole one in float32 would double the peak
+        some = slice(start, start + _ROWS)
+        rounded[some] = (weight[some] / scales[some, None]).round_()
+    return rounded, scales
 
 
 def _aligned(numel: int, dtype: torch.dtype) -> Tensor:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-_ROWS = 16  # that oneDNN lays the weights out for
+_ROWS = 16  # of passes over small trees
 
 
 class OneDNN:
-    """A float32 weight [columns, k] as oneDNN wants it. Call it with x [..., k]."""
+    """A float32 weight [columns, k] as oneDNN wants it for `rows`. Call it with x [..., k]."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, rows: int = _ROWS) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
         self.bias = None if bias is None else bias.detach()
 
     @staticmethod
     def available() -> bool:
         """Whether this torch has oneDNN."""
         return torch.backends.mkldnn.is_available()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight."""
+        return self._weight.numel() * self._weight.element_size()
 
     def unpacked(self) -> Tensor:
         """[columns, k] a copy as it was."""
