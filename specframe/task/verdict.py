@@ -13,6 +13,7 @@ from specframe.manifest import describe
 from specframe.sampling import GREEDY_BELOW
 from specframe.task.expectation import Expectation, sentence
 from specframe.task.rows import Row
+from specframe.task.sides import BASELINE
 
 _COVERED = 0.02  # share of the wall time by which the phases may miss it
 
@@ -77,6 +78,9 @@ def _judge_texts(rows: Sequence[Row], engine: Engine, said: Verdict) -> None:
     if not parts.accept.lossless or not (greedy or parts.accept.same_text):
         reason = "lossy" if not parts.accept.lossless else "exact in law, not in text"
         said.sentences.append(f"{text} (the rule is {reason})")
+    elif parts.runtime.lossy and not any(row.sides.get(BASELINE) for row in rows):
+        # Another run's texts, whose weights may not be rounded as these are.
+        said.sentences.append(f"{text} ({parts.runtime.lossy})")
     elif must_be_exact(engine):
         said.failures.append(f"{text}; this rule must give the same")
     else:

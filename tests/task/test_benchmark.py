@@ -310,6 +310,19 @@ def test_texts_are_compared_with_those_of_an_earlier_run(
     assert "logit gap -" in failure, "the target prefers what the method said"
 
 
+def test_rounded_weights_may_give_another_text_than_a_reference(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    assert task().run(job(base, "drafter=none", "tree=chain")) == 0
+    held = rows(base)
+    tokens = held[3]["sides"][METHOD][0]["tokens"]
+    tokens[4] = (tokens[4] + 1) % 6
+    (base / ROWS).write_text("".join(f"{json.dumps(row)}\n" for row in held), encoding="utf-8")
+    alone = {"baseline": False, "reference": str(base / ROWS)}
+    assert task(**alone).run(job(tmp_path / "own", "runtime.weights=int8")) == 0
+    [note] = summary(tmp_path / "own")["notes"]
+    assert "1 of 6 texts differ" in note and "runtime.weights=int8 rounds" in note
+
+
 def test_a_reference_must_be_of_the_same_text(tmp_path: Path) -> None:
     base = tmp_path / "base"
     task().run(job(base, "drafter=none", "tree=chain"))
