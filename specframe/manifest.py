@@ -69,6 +69,7 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
         "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
         "seed": engine.settings.seed,
         "extra_syncs": engine.extra_syncs(),
+        "kernels": parts.runtime.kernels,  # of matrix products, by the shape of the weights
         "compile_s": parts.runtime.prepared_s,  # of this process, in no time of an answer
         "tree_explanation": parts.tree.explanation,
         "target": identity(parts.target, parts.target.name),

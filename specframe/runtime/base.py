@@ -45,6 +45,7 @@ class Runtime(ABC):
     unlike: first runs of a pass whose time is not that of the runs to come, at least one.
     one_width: whether a pass serves one count of slots seen, so that its key says which.
     prepares: whether passes are made ready before the first answer, in `prepared_s` seconds so far.
+    kernels: what multiplies the target's weights, by their shape, where the runtime chose that.
     """
 
     unlike: int = 1
@@ -59,6 +60,7 @@ class Runtime(ABC):
                 f"runtime.buckets={buckets} must be increasing row counts, such as [1, 4, 16, 64]"
             )
         self.buckets = buckets
+        self.kernels: dict[str, str] = {}
         self.forms: dict[Hashable, Any] = {}
 
     @property

@@ -18,9 +18,10 @@ class Packed(Runtime):
     """Float32 models on a CPU run on packed weights, which replace the model's own.
 
     A pass reads each weight once, whatever its rows; a model of Llama's family (Llama, Mistral,
-    Qwen2, Qwen3) runs all its blocks in one call, any other its own code over packed linear
-    layers. Rows are computed alike in every company, so drafting changes no bit of the text. Other
-    dtypes and devices are left as they are. The kernel is compiled once per machine (seconds).
+    Qwen2, Qwen3) runs all its blocks in one call, any other its own code over those of its layers
+    that are `nn.Linear`, packed. Rows are computed alike in every company, so drafting changes no
+    bit of the text. Other dtypes and devices are left as they are. The kernel is compiled once per
+    machine (seconds).
 
     weights: what the target's are kept as; bfloat16 and int8 round them, which is lossy. drafts:
     the same of draft heads and draft models, which changes no text. kernel: what multiplies the
@@ -64,21 +65,23 @@ class Packed(Runtime):
         from specframe.runtime.kernel.matrix import pack_linears
         from specframe.runtime.kernel.trunk import FusedTrunk, fits
 
-        pack_linears(model, kept=self._weights, kernels=self._kernels(model))
+        chosen = self._chosen(model)
+        self.kernels = {" x ".join(map(str, shape)): kernel for shape, kernel in chosen.items()}
+        pack_linears(model, kept=self._weights, kernels=chosen)
         if not fits(model):
             return None
         base: Any = model.model
         return FusedTrunk(model.config, base.layers, base.rotary_emb)
 
-    def _kernels(self, model: nn.Module) -> dict[tuple[int, ...], str] | None:
-        """Which kernel each shape of weight gets; None: ours, as for all that is rounded."""
-        if self._weights != "float32" or self._kernel == "own":
-            return None
+    def _chosen(self, model: nn.Module) -> dict[tuple[int, ...], str]:
+        """Which kernel each shape of weight gets: ours for all that is rounded."""
         from specframe.runtime.kernel.choice import chosen
         from specframe.runtime.kernel.matrix import is_plain
         from specframe.runtime.kernel.trunk import of_family
 
         shapes = [(*one.weight.shape,) for one in model.modules() if is_plain(one)]
+        if self._weights != "float32":
+            return dict.fromkeys(shapes, "own")
         if self._kernel != "auto":
             return dict.fromkeys(shapes, self._kernel)
         return dict(chosen(shapes, joined=of_family(model.config)))

@@ -110,6 +110,8 @@ def test_every_kernel_computes_the_model(kernel: str) -> None:
     block: Any = packed.model.model.layers[0]
     assert type(block.mlp.up_proj) is kind
     assert isinstance(packed._trunk, FusedTrunk) == (kernel == "own")
+    assert set(packed.runtime.kernels.values()) == {kernel}
+    assert "96 x 64" in packed.runtime.kernels
     weight = plain.model.model.layers[0].mlp.up_proj.weight
     assert torch.equal(block.mlp.up_proj.weight, weight)
     found, expected = scored(packed, [-1, 0, 1, 0]), scored(plain, [-1, 0, 1, 0])

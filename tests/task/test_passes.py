@@ -115,7 +115,7 @@ def test_packed_weights_count_as_they_are_kept(form: Any, size: int) -> None:
     numel = sum(one.weight.numel() for one in linear)
     scales = 4 * sum(one.out_features for one in linear) if form == "int8" else 0
     rest = sum(one.nbytes for one in made.parameters()) - 4 * numel
-    runtime = Packed(weights=form, drafts="int8", kernel="own", buckets=None)
+    runtime = Packed(weights=form, drafts="int8", kernel="own", cuda=None, buckets=None)
     assert weights_bytes(HF.of(made, runtime=runtime)) == rest + size * numel + scales
 
 
