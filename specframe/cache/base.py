@@ -17,6 +17,7 @@ from torch import Tensor
 from specframe.registry import Registry
 
 Tensors = tuple[Tensor, ...]
+Pass = Callable[[Tensors, Tensors], Tensors]  # (fed, held) -> outputs; see `Runtime.wrap`
 
 
 class Keeper(Protocol):
@@ -60,9 +61,7 @@ class Window:
 class Launcher(Protocol):
     """Launches functions of tensors (see `Runtime.wrap`)."""
 
-    def wrap(
-        self, fn: Callable[[Tensors, Tensors], Tensors], key: Hashable
-    ) -> Callable[[Tensors, Tensors], Tensors]:
+    def wrap(self, fn: Pass, key: Hashable) -> Pass:
         """A callable that computes `fn(fed, held)`."""
 
     def columns(self, needed: int, room: int) -> int:

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from specframe.cache.base import CacheManager
+from specframe.cache.base import CacheManager, Pass, Tensors
 from specframe.registry import Registry
 from specframe.types import Rows
 
-Tensors = tuple[Tensor, ...]
-Pass = Callable[[Tensors, Tensors], Tensors]  # (fed, held) -> outputs; see `Runtime.wrap`
+__all__ = ["RUNTIMES", "Pass", "Runtime", "Tensors", "Trunk"]
 
 
 class Trunk(ABC):

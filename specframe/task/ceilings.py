@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from specframe.cache.base import CacheManager
-from specframe.runtime.kernel.matrix import PACKED, weight_bytes
+from specframe.runtime.kernel.layer import LaidOutLinear
+from specframe.runtime.kernel.matrix import weight_bytes
 from specframe.target.base import Target
 
 _COPY_BYTES = {"cpu": 2**26, "cuda": 2**30}  # larger than any cache
@@ -97,7 +98,7 @@ class Weights:
         model = getattr(target, "model", None)
         if not isinstance(model, nn.Module) or not cache.length:
             return None
-        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, *PACKED))]
+        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, LaidOutLinear))]
         keys = [tensor for layer in range(target.num_layers) for tensor in cache.read(layer)]
         config: Any = model.config
         text = config.get_text_config()

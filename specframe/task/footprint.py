@@ -14,7 +14,8 @@ from torch import nn
 from specframe.cache.base import CacheManager
 from specframe.data.prompts import first_prompt
 from specframe.metrics import peak_memory_bytes
-from specframe.runtime.kernel.matrix import PACKED, weight_bytes
+from specframe.runtime.kernel.layer import LaidOutLinear
+from specframe.runtime.kernel.matrix import weight_bytes
 from specframe.target.base import Target
 
 _SMALL = ("target=random", "drafter=none", "tree=chain")
@@ -65,7 +66,7 @@ def weights_bytes(target: Target) -> int:
         return 0
     model: Any = target.model  # type: ignore[attr-defined]
     held = sum(one.nbytes for one in model.parameters())
-    packed = {one: weight_bytes(one) for one in model.modules() if isinstance(one, PACKED)}
+    packed = {one: weight_bytes(one) for one in model.modules() if isinstance(one, LaidOutLinear)}
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False):
         packed.pop(model.get_output_embeddings(), None)
     return int(held + sum(packed.values()))

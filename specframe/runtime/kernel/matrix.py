@@ -9,6 +9,7 @@ from typing import Literal, TypeGuard, get_args
 import torch
 from torch import Tensor, nn
 
+from specframe.runtime.kernel.layer import LaidOutLinear
 from specframe.runtime.kernel.library import Matrix, library
 from specframe.runtime.kernel.onednn import OneDNNLinear
 from specframe.runtime.kernel.pages import MappedFiles
@@ -34,12 +35,12 @@ class Packed:
         panel = library().panel_columns()
         self._panels = _aligned(-(-self.columns // panel) * panel * self.k, dtype)
         self._panels.zero_()
-        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self.bias = None if bias is None else bias.detach().float().contiguous()
         rounded, self._scales = _rounded(weight.detach(), dtype)
         self.matrix = Matrix(
             panels=self._panels.data_ptr(),
             scales=None if self._scales is None else self._scales.data_ptr(),
-            bias=None if self._bias is None else self._bias.data_ptr(),
+            bias=None if self.bias is None else self.bias.data_ptr(),
             columns=self.columns,
             k=self.k,
             bytes=dtype.itemsize,
@@ -70,33 +71,18 @@ class Packed:
         library().pack(source, self._panels.data_ptr(), self.columns, self.k, size, int(back))
 
 
-class PackedLinear(nn.Module):
-    """A linear layer of float32 on a CPU, for inference, which holds its weight packed alone."""
+class PackedLinear(LaidOutLinear):
+    """Laid out in panels."""
+
+    packed: Packed
 
     def __init__(self, layer: nn.Linear, *, kept: Kept) -> None:
-        super().__init__()
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.packed = Packed(layer.weight, layer.bias, kept=kept)
-
-    @property
-    def weight(self) -> Tensor:
-        """[out, in] a copy, for whoever looks at a model's weights."""
-        return self.packed.unpacked()
-
-    @property
-    def bias(self) -> Tensor | None:
-        return self.packed._bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.packed(x)
+        super().__init__(layer, Packed(layer.weight, layer.bias, kept=kept))
 
 
-PACKED = (PackedLinear, OneDNNLinear)
-
-
-def weight_bytes(layer: nn.Linear | PackedLinear | OneDNNLinear) -> int:
+def weight_bytes(layer: nn.Linear | LaidOutLinear) -> int:
     """Bytes of a layer's weight as it is kept, scales included."""
-    return layer.packed.nbytes if isinstance(layer, PACKED) else layer.weight.nbytes
+    return layer.packed.nbytes if isinstance(layer, LaidOutLinear) else layer.weight.nbytes
 
 
 def pack_linears(

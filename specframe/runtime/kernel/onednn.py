@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from specframe.runtime.kernel.layer import LaidOutLinear
+
 _ROWS = 16  # of passes over small trees
 
 
@@ -34,22 +36,8 @@ class OneDNN:
         return y
 
 
-class OneDNNLinear(nn.Module):
-    """A linear layer of float32 on a CPU, for inference, which holds its weight laid out alone."""
+class OneDNNLinear(LaidOutLinear):
+    """Laid out by oneDNN."""
 
     def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.packed = OneDNN(layer.weight, layer.bias)
-
-    @property
-    def weight(self) -> Tensor:
-        """[out, in] a copy, for whoever looks at a model's weights."""
-        return self.packed.unpacked()
-
-    @property
-    def bias(self) -> Tensor | None:
-        return self.packed.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.packed(x)
+        super().__init__(layer, OneDNN(layer.weight, layer.bias))
