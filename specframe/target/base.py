@@ -149,21 +149,18 @@ def verify_rows(draft: Draft, cache: CacheManager, max_positions: int | None) ->
     row sees the committed prefix, its ancestors and itself; a dead one only itself.
     """
     assert draft.slots is not None
-    n, base, device = draft.num_rows, cache.length, draft.tokens.device
     tokens, slots, aux = draft.tokens, draft.slots, draft.aux
-    if aux is None:
-        positions, visible = _tree_rows(draft, slots, cache)
-    else:
-        assert draft.resume is None, "auxiliary rows need every layer"
+    if aux is not None:  # these widen what every row sees
         slots = torch.cat([slots, cache.reserve(aux.tokens.shape[0])])
+    positions, visible = _tree_rows(draft, draft.slots, cache)
+    if aux is not None:
+        assert draft.resume is None, "auxiliary rows need every layer"
         tokens = torch.cat([tokens, aux.tokens])
         last = None if max_positions is None else max_positions - 1
-        positions = torch.cat([base + draft.depths, aux.positions.clamp(0, last)])
-        visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=device)
-        visible[:n, :base] = draft.alive[:, None]
-        visible[:n].index_copy_(1, slots[:n], draft.ancestors())
-        visible[n:, :base] = True
-        visible[n:].index_copy_(1, slots, aux.sees)
+        positions = torch.cat([positions, aux.positions.clamp(0, last)])
+        seen = visible.new_zeros((len(aux.tokens), cache.width))
+        seen[:, : cache.length] = True
+        visible = torch.cat([visible, seen.index_copy_(1, slots, aux.sees)])
     if draft.resume is not None:
         return Rows(hidden=draft.resume.hidden, positions=positions, slots=slots, visible=visible)
     return Rows(tokens=tokens, positions=positions, slots=slots, visible=visible)
