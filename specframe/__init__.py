@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specframe.build import load as load
+    from specframe.compose.build import load as load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -17,5 +17,5 @@ __all__ = ["__version__", "load"]
 
 def __getattr__(name: str) -> Any:
     if name == "load":
-        return import_module("specframe.build").load
+        return import_module("specframe.compose.build").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

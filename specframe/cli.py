@@ -1,6 +1,6 @@
 """The command line: composes the words, runs the job and turns a user's mistake into one line.
 
-`Job` is a class of this module so that launchers in other processes can pickle it.
+`Command` is a class of this module so that launchers in other processes can pickle it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from specframe import gather, multirun
-from specframe.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
-from specframe.composite import addable
-from specframe.diagnose import COMPOSITION_ERRORS, explain, first_problem, repeated
+from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
+from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
+from specframe.compose.keys import check
+from specframe.compose.members import addable
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
-from specframe.keys import check
 from specframe.plugins import bootstrap
-from specframe.point import OBJECTIVE, OK, TRACKER_ERRORS, Place, points_of
-from specframe.sweepers import check_installed, check_sweeper, go_on
+from specframe.sweep import multirun
+from specframe.sweep import table as gather
+from specframe.sweep.extras import check_installed, check_sweeper, go_on
+from specframe.sweep.point import OBJECTIVE, OK, TRACKER_ERRORS, PointPlace, points_of
 
 USER_ERROR, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
 USER_ERRORS = (ConfigError, IncompatibleComponents, MissingResource, FileNotFoundError)
@@ -45,7 +46,7 @@ VALUE_FLAGS = (
 
 
 @dataclass(frozen=True)
-class Job:
+class Command:
     """What Hydra calls for each point. command: of the sweep, so that its points are known."""
 
     command: str
@@ -59,7 +60,7 @@ class Job:
         if settings.mode != RunMode.MULTIRUN:
             multirun.exit_with(self._single(cfg, directory))
             return None
-        place = Place.of(cfg, command=self.command)
+        place = PointPlace.of(cfg, command=self.command)
         manner = multirun.Manner.of(settings.sweeper, objective=str(cfg.get(OBJECTIVE)))
         note = "finished before: " if multirun.finished(place) else ""
         where = os.path.relpath(directory)
@@ -97,7 +98,7 @@ class Job:
             loader = GlobalHydra.instance().config_loader()
             words = list(settings.overrides.task)
             check(cfg, choices=dict(settings.runtime.choices), words=words, loader=loader)
-        from specframe import build  # torch comes in here, and only what this config uses
+        from specframe.compose import build
 
         build.run(cfg, output_dir=directory)
 
@@ -110,7 +111,7 @@ def main() -> None:
     full_error = os.environ.get(FULL_ERROR) == "1"
     given = list(sys.argv)
     with multirun.sweeping() as sweep, _heard(), _quiet(), _flags_first():
-        job = Job(command=sweep.command, full_error=full_error)
+        job = Command(command=sweep.command, full_error=full_error)
         try:
             code = _compose_and_run(job)
             code = _end(sweep, code or sweep.code)
@@ -131,7 +132,7 @@ def main() -> None:
     raise SystemExit(code)
 
 
-def _compose_and_run(job: Job) -> int:
+def _compose_and_run(job: Command) -> int:
     _, words = _split(sys.argv[1:])
     try:
         bootstrap()

@@ -48,6 +48,38 @@ def describe(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": .")
 
 
+@dataclass(frozen=True)
+class Range:
+    """Allowed interval of a number; None is open-ended, bounds are inclusive unless `*_open`."""
+
+    low: float | None = None
+    high: float | None = None
+    low_open: bool = False
+    high_open: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        # Said positively, so that NaN is in no interval.
+        above = self.low is None or (value > self.low if self.low_open else value >= self.low)
+        below = self.high is None or (value < self.high if self.high_open else value <= self.high)
+        return above and below and value == value
+
+    def __str__(self) -> str:
+        if None not in (self.low, self.high) and not (self.low_open or self.high_open):
+            return f"{_plain(self.low)} .. {_plain(self.high)}"
+        parts = []
+        if self.low is not None:
+            parts.append(f"{'>' if self.low_open else '>='} {_plain(self.low)}")
+        if self.high is not None:
+            parts.append(f"{'<' if self.high_open else '<='} {_plain(self.high)}")
+        return " and ".join(parts) or "any number but NaN"
+
+
+def _plain(bound: float | None) -> str:
+    """0.0 reads as 0: typing takes equal annotations as one, so the first spelling would win."""
+    whole = isinstance(bound, float) and bound.is_integer()
+    return str(int(bound) if whole else bound)  # type: ignore[arg-type]
+
+
 class PluginSource(Protocol):
     """What a registry asks when the package itself has no such component (see `plugins.py`)."""
 

@@ -21,15 +21,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from specframe import catalogue, load
-from specframe.axes import AXES
-from specframe.binding import bind
+from specframe import load
 from specframe.cache.base import CACHES
+from specframe.compose import catalogue
+from specframe.compose.axes import AXES
+from specframe.compose.binding import bind
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import IncompatibleComponents
-from specframe.generation import Engine
 from specframe.registry import Registry
 from specframe.runtime.base import RUNTIMES
+from specframe.session.engine import Engine
 from specframe.tree.base import TREES, TreePolicy
 from specframe.types import Budget, Frontier, How, Needs, Proposal
 from tests.drafts import CHEAP, Table, builder, check_draft, paths

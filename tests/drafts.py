@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from specframe.prospect import Prospect
-from specframe.sampling import Sampling
-from specframe.streams import Streams
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.costs import CostTable, DraftCost
+from specframe.drafting.builder import TreeBuilder
+from specframe.law.sampling import Sampling
+from specframe.law.streams import Streams
+from specframe.lookup.foresight import Prospect
+from specframe.planning.cost_table import CostTable, DraftCost
 from specframe.types import Budget, Draft, Frontier, How, Proposal
 
 VOCAB = 11

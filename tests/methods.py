@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import Continuation, Drafter, Retrieval
-from specframe.engine import Decoding
+from specframe.loop import Decoding
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import (

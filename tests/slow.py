@@ -18,7 +18,7 @@ from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
 from specframe.records import Context, StepRecord
 from specframe.types import Frontier, Proposal, TargetOutput
-from tests.models import TINY, Composition, Outcome, full_logits, raw, target, tree_of
+from tests.small_models import TINY, Composition, Outcome, full_logits, raw, target, tree_of
 
 Logits = Callable[[Sequence[int], int], Tensor]  # (tokens, place of the root) -> [V] after the last
 

@@ -18,10 +18,11 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import DictConfig, OmegaConf
 
 import specframe
-from specframe import catalogue, sweepers
 from specframe.cli import main
-from specframe.compose import compose
+from specframe.compose import catalogue
+from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
+from specframe.sweep import extras as sweepers
 
 REPOSITORY = Path(specframe.__file__).parents[1]
 OPTIONS = {
@@ -87,9 +88,9 @@ def command(
     monkeypatch.setattr(catalogue, "PACKAGE", package)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     configs: list[dict[str, object]] = []
-    fake = types.ModuleType("specframe.build")
+    fake = types.ModuleType("specframe.compose.build")
     monkeypatch.setattr(fake, "run", _job(configs), raising=False)
-    monkeypatch.setitem(sys.modules, "specframe.build", fake)
+    monkeypatch.setitem(sys.modules, "specframe.compose.build", fake)
     monkeypatch.setattr(specframe, "build", fake, raising=False)
 
     def run(*words: str) -> Result:

@@ -12,11 +12,11 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from specframe import catalogue
-from specframe.axes import AXES, bind_axis
-from specframe.binding import bind
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.compose import catalogue
+from specframe.compose.axes import AXES, bind_axis
+from specframe.compose.binding import bind
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.errors import IncompatibleComponents
 from specframe.plugins import bootstrap
 

@@ -12,13 +12,13 @@ import torch
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.cache.dynamic import Dynamic as DynamicCache
-from specframe.cache.static import Static as StaticCache
+from specframe.cache.dynamic import DynamicCache as DynamicCache
+from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.base import Drafter
-from specframe.tree.dynamic import Dynamic
+from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Frontier, Proposal
 from tests.methods import EarlyExit, Lookahead, Recycling, Router
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     PROMPT,
     TINY,
@@ -214,7 +214,7 @@ def test_dead_rows_are_never_walked_nor_committed() -> None:
             return list(super().expand(frontier))
 
     cache = DynamicCache()
-    tree = Dynamic(depth=3, top_k=3, max_nodes=12, proposal="place")
+    tree = DynamicTree(depth=3, top_k=3, max_nodes=12, proposal="place")
     composition = Composition(target=target("llama"), drafter=Listed(text), tree=tree, cache=cache)
     outcome = decode(composition, count=COUNT)
     assert outcome.tokens == expected()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specframe.cache.static import Static as StaticCache
+from specframe.cache.static import StaticCache as StaticCache
 from specframe.target.hf import HF
 from specframe.types import AuxRows, Budget, Draft, Needs
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     PROMPT,
     RUNTIME,

@@ -13,15 +13,15 @@ from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.drafter.none import NoDraft
+from specframe.law.streams import Streams
 from specframe.records import Context, StepRecord
-from specframe.stopping import Stopping
-from specframe.streams import Streams
-from specframe.task.enumeration import Enumerator, branches, exact_law, max_error
-from specframe.tree.chain import Chain
+from specframe.session.stopping import Stopping
+from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
+from specframe.tree.chain import ChainTree
 from specframe.types import TargetOutput
 from tests.drafts import plain_sampling
 from tests.methods import Cascade
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     PROMPT,
     Composition,
@@ -134,7 +134,7 @@ def cascade(
     return Composition(
         target=outer,
         drafter=Cascade(loop=loop, length=4, **more),
-        tree=Chain(depth=6, max_nodes=8, proposal="place"),
+        tree=ChainTree(depth=6, max_nodes=8, proposal="place"),
         accept=rule,
         sampling=sampling,
     )
@@ -169,7 +169,7 @@ def cascade_law(*, length: int, honest: bool) -> dict[tuple[int, ...], float]:
     def decode_once(rng: Enumerator) -> tuple[int, ...]:
         hot = sampling_config(1.0)
         small = lm_of(toy(vocab_size=2, blend=0.9), inner)
-        chain = Chain(depth=1, max_nodes=3, proposal="iid")
+        chain = ChainTree(depth=1, max_nodes=3, proposal="iid")
         inside = Composition(
             target=inner, drafter=small, tree=chain, accept=Rejection(), how="iid", sampling=hot
         )
@@ -177,7 +177,7 @@ def cascade_law(*, length: int, honest: bool) -> dict[tuple[int, ...], float]:
         outside = Composition(
             target=outer,
             drafter=drafter,
-            tree=Chain(depth=2, max_nodes=4, proposal="place"),
+            tree=ChainTree(depth=2, max_nodes=4, proposal="place"),
             accept=Rejection(),
             sampling=hot,
         )

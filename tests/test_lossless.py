@@ -13,23 +13,32 @@ from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
 from specframe.drafter.base import Drafter
-from specframe.generation import Engine
 from specframe.records import Context
+from specframe.session.engine import Engine
 from specframe.target.toy import Toy
-from specframe.task.broken import Careless, NoResidual
-from specframe.task.enumeration import exact_law, max_error, sequence_law
-from specframe.task.law_checks import sampled_law
+from specframe.task.certify.broken import Careless, NoResidual
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.task.certify.law_checks import sampled_law
 from specframe.tree.base import TreePolicy
-from specframe.tree.chain import Chain
-from specframe.tree.dynamic import Dynamic
-from specframe.tree.static import Static
+from specframe.tree.chain import ChainTree
+from specframe.tree.dynamic import DynamicTree
+from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Proposal, TargetOutput
-from tests.models import CPU, RUNTIME, Composition, drafter_of, lm_of, sampling_config, toy, tree_of
+from tests.small_models import (
+    CPU,
+    RUNTIME,
+    Composition,
+    drafter_of,
+    lm_of,
+    sampling_config,
+    toy,
+    tree_of,
+)
 
 PROMPT = (0, 1, 2, 0)
 TREES: dict[str, Callable[[How], TreePolicy]] = {
-    "chain": lambda how: Chain(depth=2, max_nodes=8, proposal=how),
-    "static": lambda how: Static(depth=2, max_nodes=8, proposal=how, paths=[[0], [1], [1, 0]]),
+    "chain": lambda how: ChainTree(depth=2, max_nodes=8, proposal=how),
+    "static": lambda how: StaticTree(depth=2, max_nodes=8, proposal=how, paths=[[0], [1], [1, 0]]),
 }
 LAWS: dict[str, dict[str, float]] = {
     "plain": {},
@@ -242,7 +251,7 @@ def test_re_ranked_placements_are_exact_under_rejection() -> None:
     parts = Composition(
         target=made.parts.target,
         drafter=made.parts.drafter,
-        tree=Dynamic(depth=2, top_k=2, max_nodes=4, proposal="place"),
+        tree=DynamicTree(depth=2, top_k=2, max_nodes=4, proposal="place"),
         accept=Rejection(),
         sampling=sampling_config(0.7),
     )

@@ -16,21 +16,22 @@ from typing import Any
 import pytest
 from allpairspy import AllPairs
 
-from specframe import build, load
+from specframe import load
 from specframe.accept.base import RULES
-from specframe.build import plan
 from specframe.cache.base import CACHES
-from specframe.compatibility import Classes, check, resolve_proposal
-from specframe.compose import compose
+from specframe.compose import build
+from specframe.compose.build import plan
+from specframe.compose.compatibility import Classes, check, resolve_proposal
+from specframe.compose.overrides import compose
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import IncompatibleComponents
-from specframe.generation import Engine
+from specframe.session.engine import Engine
 from specframe.target import hf
 from specframe.target.base import TARGETS
 from specframe.tree.base import TREES
-from tests import models
-from tests.checkpoint.heads import words_for
+from tests import small_models as models
 from tests.contract import costs_of
+from tests.heads.small_heads import words_for
 
 COUNT = 10
 SEED = 3

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specframe import ext
-from specframe.catalogue import configuration, options
+from specframe.compose.catalogue import configuration, options
 from specframe.errors import ConfigError
 from specframe.plugins import PluginSet, bootstrap
 from specframe.registry import Registry

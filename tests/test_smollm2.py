@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from specframe.data.prompts import BUILTIN, read_prompts
 from specframe.drafter.base import Drafter
 from specframe.drafter.lookahead import Lookahead
 from specframe.drafter.none import NoDraft
@@ -17,11 +16,12 @@ from specframe.drafter.ouroboros import Ouroboros
 from specframe.drafter.recycling import Recycling
 from specframe.drafter.rest import Rest
 from specframe.drafter.suffix import Suffix
+from specframe.prompts.reader import BUILTIN, read_prompts
 from specframe.target.hf import HF
 from specframe.tree.base import TreePolicy
-from specframe.tree.chain import Chain
-from specframe.tree.dynamic import Dynamic
-from tests.models import (
+from specframe.tree.chain import ChainTree
+from specframe.tree.dynamic import DynamicTree
+from tests.small_models import (
     CACHE_MAKERS,
     CPU,
     RUNTIME,
@@ -135,7 +135,7 @@ def drafter(kind: str, small: HF, large: HF, cache: str) -> Drafter:
 
 def tree(kind: str) -> TreePolicy:
     if kind == "dynamic":
-        return Dynamic(depth=3, top_k=2, max_nodes=6, proposal="place")
+        return DynamicTree(depth=3, top_k=2, max_nodes=6, proposal="place")
     return tree_of(kind)
 
 
@@ -209,7 +209,7 @@ def test_perfect_draft_is_accepted_in_full(smollm2: HF) -> None:
     composed = Composition(
         target=smollm2,
         drafter=lm_of(smollm2, smollm2),
-        tree=Chain(depth=3, max_nodes=4, proposal="place"),
+        tree=ChainTree(depth=3, max_nodes=4, proposal="place"),
     )
     records = decode(composed, smollm2.tokenizer.encode(PROMPTS[1]), 9).records
     assert [record.num_accepted for record in records] == [3, 3]

@@ -10,7 +10,7 @@ import torch
 
 from specframe.accept.rejection import Rejection
 from specframe.target.hf import HF
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,

@@ -13,14 +13,14 @@ from torch import Tensor
 from specframe import load
 from specframe.accept.base import RULES, AcceptRule
 from specframe.drafter.none import NoDraft
-from specframe.engine import Decoding
-from specframe.sampling import Sampling
+from specframe.law.sampling import Sampling
+from specframe.loop import Decoding
 from specframe.target.base import Target
 from specframe.types import Frontier, How, Proposal
 from tests.contract import make
 from tests.counting import HostReads
 from tests.methods import Cascade, EarlyExit, Lookahead, Recycling
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     PROMPT,
     VOCAB,

@@ -7,7 +7,7 @@ import torch
 from specframe.records import Context, InnerLoop
 from specframe.types import Draft, Frontier, Proposal
 from tests.drafts import check_visibility
-from tests.models import Composition, toy
+from tests.small_models import Composition, toy
 
 CPU = torch.device("cpu")
 

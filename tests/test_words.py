@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specframe import catalogue
-from specframe.axes import AXES
+from specframe.compose import catalogue
+from specframe.compose.axes import AXES
 from specframe.plugins import bootstrap
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,8 +30,9 @@ def name_of(axis: str, option: str) -> str:
 
 
 def home(axis: str, word: str) -> Path:
-    """The file that holds a component's class."""
-    return Path(AXES[axis].place(word).rpartition(":")[0])
+    """The file of a component, or the folder where it needs several."""
+    file = Path(AXES[axis].place(word).rpartition(":")[0])
+    return file.parent if file.stem == "__init__" else file
 
 
 @pytest.mark.parametrize(("axis", "word"), WORDS)
@@ -42,7 +43,7 @@ def test_one_word(axis: str, word: str) -> None:
     assert name_of(axis, word) == word
     own = ROOT / "specframe"
     if own in file.parents:
-        assert file == own / axis / f"{word}.py"
+        assert file in (own / axis / f"{word}.py", own / axis / word)
         assert (ROOT / "conf" / axis / f"{word}.yaml").is_file()
         assert (ROOT / "tests" / axis / f"test_{word}.py").is_file(), "a component has its test"
     else:
@@ -67,14 +68,27 @@ def test_words_are_plain() -> None:
         assert not re.search(r"_(v\d+|new|legacy|old)$", word)
 
 
-@pytest.mark.parametrize("folder", ["conf", "specframe", "tests"])
+@pytest.mark.parametrize("axis", [*AXES, "tracker", "train"])
+def test_an_axis_folder_holds_words_and_its_contract(axis: str) -> None:
+    folder = ROOT / "specframe" / axis
+    words = set(options(axis)) | {"base", "__init__", "README", "__pycache__"}
+    for entry in folder.iterdir():
+        assert entry.stem in words, f"{entry} is no word of {axis}"
+        if entry.is_dir() and entry.stem != "__pycache__":
+            assert (entry / "__init__.py").is_file(), entry
+
+
+def test_the_top_of_the_package_is_short() -> None:
+    assert len(list((ROOT / "specframe").glob("*.py"))) <= 10
+
+
+@pytest.mark.parametrize("folder", ["conf", "tests"])
 def test_folders_are_spelt_like_the_groups(folder: str) -> None:
-    held = {path.name for path in (ROOT / folder).iterdir() if path.is_dir()}
-    held -= {"__pycache__"}
-    others = {"conf": {*GROUPS}, "specframe": {"ext", "heads"}, "tests": {"golden"}}[folder]
-    known = {*AXES, *others, "checkpoint", "data", "train", "report", "tracker"}
-    assert held <= known, held - known
-    assert set(AXES) <= held
+    present = {path.name for path in (ROOT / folder).iterdir() if path.is_dir()} - {"__pycache__"}
+    rooms = {path.name for path in (ROOT / "specframe").iterdir() if path.is_dir()}
+    known = {*AXES, *GROUPS, "tracker"} | ({"golden"} | rooms if folder == "tests" else set())
+    assert present <= known, present - known
+    assert set(AXES) <= present
 
 
 def test_every_plugin_has_its_conf_and_its_readme() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
+from specframe.registry import Range
 
 
 @DRAFTERS.register("hello")

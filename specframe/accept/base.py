@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specframe.laws import Laws
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.registry import Registry
-from specframe.streams import Streams
 from specframe.types import Draft, How, Verdict
 
 Show = Callable[[int], str]  # a token id as quoted text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specframe.accept.base import RULES, AcceptRule, Explanation, Walk, refused_for
-from specframe.laws import Laws
-from specframe.streams import Streams
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.types import Draft, How, Verdict
 
 

@@ -17,8 +17,8 @@ from specframe.accept.base import (
     Walk,
     refused_for,
 )
-from specframe.laws import Laws
-from specframe.streams import Streams
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.types import Draft, DrawCall, How, Verdict
 
 _EMPTY = 1e-12  # residual mass below this is rounding of a residual that is exactly zero

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule, Explanation, Show
-from specframe.binding import Range
-from specframe.laws import Laws
-from specframe.streams import Streams
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
+from specframe.registry import Range
 from specframe.types import Draft, How, Verdict
 
 

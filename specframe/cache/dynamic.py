@@ -8,7 +8,7 @@ _FIRST = 128  # slots of the first allocation; each later one doubles
 
 
 @CACHES.register("dynamic")
-class Dynamic(CacheManager):
+class DynamicCache(CacheManager):
     """Grows by doubling, so that n tokens cost O(n) copies in all. No limit but memory.
 
     A text's memory is given back before the next one, but for a runtime that records passes: it

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from specframe.binding import Range
 from specframe.cache.base import CACHES, CacheManager
 from specframe.errors import ConfigError
+from specframe.registry import Range
 
 
 @CACHES.register("static")
-class Static(CacheManager):
+class StaticCache(CacheManager):
     """Preallocated; the accepted path is compacted in place; attention sees whole blocks.
 
     capacity: slots, None for as many as the sequence can need (prompt, new tokens, one draft).

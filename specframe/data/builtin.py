@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specframe.data.base import SUITES, Suite
-from specframe.data.prompts import BUILTIN
+from specframe.prompts.reader import BUILTIN
 
 
 @SUITES.register("builtin")

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.growth import Growth
-from specframe.prospect import Prospect
+from specframe.lookup.counts import Growth
+from specframe.lookup.foresight import Prospect
+from specframe.lookup.trie import Trie, TrieTables
 from specframe.records import Context, StepRecord
 from specframe.registry import Registry
-from specframe.trie import Trie, TrieTables
 from specframe.types import Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
 Expand = Callable[[Frontier], Sequence[Proposal]]

@@ -9,11 +9,11 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.drafter.net.vocabulary import check_vocabulary
+from specframe.drafting.vocabulary import check_vocabulary
 from specframe.errors import IncompatibleComponents
 from specframe.records import Context, InnerLoop, StepRecord
+from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, TargetOutput
 

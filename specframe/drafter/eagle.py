@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from specframe.cache.base import CacheManager
-from specframe.checkpoint.choice import Choice, settled
-from specframe.checkpoint.eagle import load_eagle
 from specframe.drafter.base import DRAFTERS
-from specframe.drafter.net.drafting import FeatureDrafter
-from specframe.drafter.net.heads import EagleNet
-from specframe.drafter.net.tables import Table, embedding, hidden_size, read_ids, target_head
+from specframe.drafting.features import FeatureDrafter
 from specframe.errors import ConfigError
+from specframe.heads.choice import HeadChoice, settled
+from specframe.heads.eagle_file import load_eagle
+from specframe.heads.eagle_net import EagleNet
+from specframe.heads.embeddings import embedding, hidden_size, read_ids, target_head
+from specframe.heads.fitting import eagle_head
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 from specframe.types import Needs
@@ -45,7 +44,7 @@ class Eagle(FeatureDrafter):
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        chosen = Choice.of("eagle", path, vocabulary, target.name)
+        chosen = HeadChoice.of("eagle", path, vocabulary, target.name)
         net = load_eagle(chosen.path)
         self._adopt(net, chosen.vocabulary, target, new_cache(), runtime)
         if self._embed == target.embed:
@@ -93,7 +92,7 @@ class Eagle(FeatureDrafter):
         head = (
             target_head(target, ids, runtime)
             if net.lm_head is None
-            else _own_head(net, ids, target, runtime)
+            else eagle_head(net, ids, target, runtime)
         )
         runtime.draft(net, tables=[net.lm_head])
         super().__init__(
@@ -106,17 +105,3 @@ class Eagle(FeatureDrafter):
             device=target.device,
             dtype=target.dtype,
         )
-
-
-def _own_head(net: EagleNet, ids: Tensor | None, target: Target, runtime: Runtime) -> Table:
-    """The head that a file brings, for tokens ids [Vd] (None: all)."""
-    assert net.lm_head is not None
-    weight = net.lm_head.weight
-    if len(weight) != target.vocab_size:
-        raise ConfigError(
-            f"drafter.path: lm_head.weight has {len(weight)} rows, {target.name} has "
-            f"{target.vocab_size} tokens; use the head of this target"
-        )
-    if ids is not None:
-        weight = weight[ids]
-    return runtime.table(weight)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from specframe.cache.base import CacheManager
-from specframe.checkpoint.choice import Choice, settled
-from specframe.checkpoint.eagle import load_eagle3
 from specframe.drafter.base import DRAFTERS
-from specframe.drafter.net.drafting import FeatureDrafter
-from specframe.drafter.net.heads import Eagle3Net
-from specframe.drafter.net.tables import Table, embedding, hidden_size, read_ids
-from specframe.errors import ConfigError
+from specframe.drafting.features import FeatureDrafter
+from specframe.heads.choice import HeadChoice, settled
+from specframe.heads.eagle_file import load_eagle3
+from specframe.heads.eagle_net import Eagle3Net
+from specframe.heads.embeddings import embedding
+from specframe.heads.fitting import eagle3_head, fused_layers
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 from specframe.types import Needs
@@ -49,7 +46,7 @@ class Eagle3(FeatureDrafter):
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        chosen = Choice.of("eagle3", path, vocabulary, target.name)
+        chosen = HeadChoice.of("eagle3", path, vocabulary, target.name)
         net = load_eagle3(chosen.path)
         self._adopt(net, (layers, chosen.vocabulary), target, new_cache(), runtime)
         if self._embed == target.embed:
@@ -89,7 +86,7 @@ class Eagle3(FeatureDrafter):
         own = net.embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
         net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
-        head, ids = own_head(net, target, vocabulary, runtime)
+        head, ids = eagle3_head(net, target, vocabulary, runtime)
         runtime.draft(net, tables=[net.lm_head])
         super().__init__(
             net=net,
@@ -101,68 +98,3 @@ class Eagle3(FeatureDrafter):
             device=target.device,
             dtype=target.dtype,
         )
-
-
-def fused_layers(asked: Sequence[int] | None, net: Eagle3Net, target: Target) -> tuple[int, ...]:
-    """Blocks whose input is tapped: those asked for, else 2, L // 2 and L - 3.
-
-    Raises ConfigError if they repeat, do not exist, or are not what the network's fc was made for.
-    """
-    count = target.num_layers
-    if asked is None and count < 7:
-        raise ConfigError(
-            f"drafter.layers=null: in the {count} blocks of {target.name} the usual 2, L // 2 and "
-            "L - 3 collide; name the blocks that the head was trained on"
-        )
-    layers = (2, count // 2, count - 3) if asked is None else tuple(asked)
-    shown = f"drafter.layers={list(layers)}"
-    width, size = net.options.features * net.options.feature_size, hidden_size(target)
-    if len(layers) * size != width:
-        raise ConfigError(
-            f"{shown}: the head fuses {width} values, {len(layers)} layers of {target.name} give "
-            f"{len(layers) * size}; use the head of this target, or as many layers as it fuses"
-        )
-    if len(set(layers)) != len(layers) or not all(0 <= one <= count for one in layers):
-        raise ConfigError(
-            f"{shown}: {target.name} has blocks 0 .. {count - 1} (and {count}, what leaves the "
-            "last); give each once"
-        )
-    return layers
-
-
-@torch.no_grad()
-def own_head(
-    net: Eagle3Net, target: Target, vocabulary: str | None, runtime: Runtime
-) -> tuple[Table, Tensor | None]:
-    """The head over the rows that the target (and the file of ids) knows, and their target ids.
-
-    Raises ConfigError if the head is for another vocabulary, or none of its rows is left.
-    """
-    ids, weight = net.target_ids(), net.lm_head.weight
-    said = net.options.vocab_size
-    if not net.options.mapped and len(ids) < (said or target.vocab_size):
-        raise ConfigError(
-            f"drafter.path: the head has {len(ids)} rows and no d2t that maps them to the "
-            f"{target.vocab_size} tokens of {target.name}; export it with d2t"
-        )
-    kept = ids < target.vocab_size
-    if vocabulary is not None:
-        where = "drafter.vocabulary"
-        listed = read_ids(vocabulary, vocab_size=target.vocab_size, where=where)
-        kept = kept & torch.isin(ids, listed.to(ids.device))
-    if not bool(kept.any()):
-        raise ConfigError(
-            f"drafter.vocabulary={vocabulary}: none of these tokens is among the "
-            f"{len(ids)} that the head knows"
-        )
-    ids = ids[kept]
-    if len(ids) < len(weight):
-        weight = weight[kept]
-
-    table = runtime.table(weight)
-
-    def head(states: Tensor) -> Tensor:
-        return table(net.normed(states))
-
-    same = len(ids) == target.vocab_size
-    return head, None if same else ids

@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.drafter.net.feeding import Feeding
+from specframe.drafting.feeding import Feeding
 from specframe.errors import ConfigError
 from specframe.records import Context
+from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.types import Budget, Draft, Frontier, Needs, Proposal, Resume, Rows, TargetOutput
 

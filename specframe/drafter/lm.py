@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.drafter.net.vocabulary import check_vocabulary
+from specframe.drafting.vocabulary import check_vocabulary
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, Rows, TargetOutput

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
-from specframe.phrases import Pool, Window
+from specframe.lookup.ngram_pool import GuessWindow, Pool
 from specframe.records import Context, StepRecord
+from specframe.registry import Range
 from specframe.types import Budget, Draft, Needs, TargetOutput
 
 
@@ -59,7 +59,7 @@ class Lookahead(Retrieval):
         super().begin(context, out)
         self._pool = Pool(size=self.guesses)
         prompt = context.tokens[: context.prompt_length]
-        self._ahead = Window(width=self.window, ngram=self.ngram, text=prompt)
+        self._ahead = GuessWindow(width=self.window, ngram=self.ngram, text=prompt)
         if self.pool_from_prompt:
             for start in range(len(context) - self.ngram + 1):
                 self._pool.add(context.tokens[start : start + self.ngram])

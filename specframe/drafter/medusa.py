@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.checkpoint.choice import Choice, settled
-from specframe.checkpoint.medusa import WEIGHTS, load_medusa
 from specframe.drafter.base import DRAFTERS, Drafter, Expand, Growing
-from specframe.drafter.net.medusa import MedusaNet
-from specframe.drafter.net.tables import Table, hidden_size, read_ids, target_head
 from specframe.errors import ConfigError
+from specframe.heads.choice import HeadChoice, settled
+from specframe.heads.embeddings import Table, hidden_size, read_ids, target_head
+from specframe.heads.medusa_file import WEIGHTS, load_medusa
+from specframe.heads.medusa_net import MedusaNet
 from specframe.records import Context, StepRecord
 from specframe.runtime.base import Runtime, Tensors
 from specframe.target.base import Target
@@ -43,7 +43,7 @@ class Medusa(Drafter):
     def __init__(
         self, *, path: str | None, vocabulary: str | None, target: Target, runtime: Runtime
     ) -> None:
-        chosen = Choice.of("medusa", path, vocabulary, target.name)
+        chosen = HeadChoice.of("medusa", path, vocabulary, target.name)
         self._adopt(load_medusa(chosen.path), chosen.vocabulary, target, runtime)
 
     @classmethod

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from specframe.cache.base import CacheManager
-from specframe.checkpoint.choice import Choice, settled
-from specframe.checkpoint.mtp import load_mtp
 from specframe.drafter.base import DRAFTERS
-from specframe.drafter.net.drafting import FeatureDrafter
-from specframe.drafter.net.mtp import MTPNet, State
-from specframe.drafter.net.tables import Table, embedding, hidden_size, read_ids, target_head
+from specframe.drafting.features import FeatureDrafter
 from specframe.errors import ConfigError
+from specframe.heads.choice import HeadChoice, settled
+from specframe.heads.embeddings import Table, embedding, hidden_size, read_ids, target_head
+from specframe.heads.mtp_file import load_mtp
+from specframe.heads.mtp_net import MTPNet, State
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 from specframe.types import Needs
@@ -54,7 +54,7 @@ class MTP(FeatureDrafter):
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        chosen = Choice.of("mtp", path, vocabulary, target.name)
+        chosen = HeadChoice.of("mtp", path, vocabulary, target.name)
         net = load_mtp(chosen.path)
         net.options = replace(
             net.options,

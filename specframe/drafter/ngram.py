@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
 from specframe.records import Context, StepRecord
+from specframe.registry import Range
 from specframe.types import TargetOutput
 
 _LONGER = 8.0  # a match of one token more outweighs this many shorter ones

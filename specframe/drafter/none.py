@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specframe.drafter.base import DRAFTERS, Drafter, Growing
-from specframe.prospect import Prospect
+from specframe.lookup.foresight import Prospect
 from specframe.types import Budget, Frontier, Proposal
 
 

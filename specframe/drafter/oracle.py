@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.law.streams import Streams
 from specframe.records import Context, TrueText
-from specframe.streams import Streams
+from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, TargetOutput
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.records import Context, StepRecord
+from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.types import Frontier, Needs, Proposal, TargetOutput
 

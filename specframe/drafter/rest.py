@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from specframe.binding import Range
-from specframe.data.datastore import open_datastore
 from specframe.drafter.base import DRAFTERS, CountedRetrieval
-from specframe.growth import Growth, grow
+from specframe.lookup.counts import Growth, grow
+from specframe.lookup.datastore import open_datastore
+from specframe.registry import Range
 from specframe.target.base import Target
 
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.errors import IncompatibleComponents
-from specframe.prospect import Prospect
+from specframe.lookup.foresight import Prospect
 from specframe.records import Context, StepRecord
+from specframe.registry import Range
 from specframe.types import AuxRows, Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
 

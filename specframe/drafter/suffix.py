@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Protocol
 
-from specframe.automaton import SEPARATOR, Automaton, Reader
-from specframe.binding import Range
-from specframe.data.datastore import open_datastore
 from specframe.drafter.base import DRAFTERS, CountedRetrieval
-from specframe.growth import Counted, Growth, grow
+from specframe.lookup.counts import Counted, Growth, grow
+from specframe.lookup.datastore import open_datastore
+from specframe.lookup.suffix_automaton import SEPARATOR, Automaton, Reader
 from specframe.records import Context, StepRecord
+from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.types import TargetOutput
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specframe.report.answers import PHASES
 from specframe.report.canvas import GOOD, INK, MUTED, PAGE, PHASE_COLOURS, SERIES, canvas
 from specframe.report.groups import Group
+from specframe.report.run_answers import PHASES
 
 _MAX_CURVES = 8  # more lines than colours cannot be told apart
 _STEPS = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 25, 40, 60, 100, 200, 400, 1000)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specframe.accept.base import RULES
-from specframe.intervals import Bootstrap
-from specframe.report.answers import Answer, add_costs, add_depths
+from specframe.measure.bootstrap import Bootstrap
 from specframe.report.numbers import Numbers, by_category, measure
-from specframe.report.runs import Run, flattened
+from specframe.report.run_answers import ReportedAnswer, add_costs, add_depths
+from specframe.report.runs import FinishedRun, flattened
 
 AXES = ("drafter", "tree", "accept", "target", "cache", "runtime")
 _NAMED = AXES[:2]  # a configuration is called by these even if all have the same
@@ -34,9 +34,9 @@ class Group:
     number: int
     label: str
     around: str
-    runs: Sequence[Run]
+    runs: Sequence[FinishedRun]
     facts: dict[str, Any]
-    answers: Sequence[Answer]
+    answers: Sequence[ReportedAnswer]
     numbers: Numbers
     categories: dict[str, Numbers]
     plain_apart: bool = False
@@ -72,9 +72,9 @@ class Group:
         return (min(known), max(known)) if len(known) > 1 else None
 
 
-def group(runs: Sequence[Run], *, bootstrap: Bootstrap) -> list[Group]:
+def group(runs: Sequence[FinishedRun], *, bootstrap: Bootstrap) -> list[Group]:
     """Sort runs into configurations. The same configuration and seed twice stays apart."""
-    buckets: dict[tuple[str, int], list[Run]] = {}
+    buckets: dict[tuple[str, int], list[FinishedRun]] = {}
     for run in runs:
         key = json.dumps(facts_of(run), sort_keys=True, default=str)
         copy = 0
@@ -101,7 +101,7 @@ def group(runs: Sequence[Run], *, bootstrap: Bootstrap) -> list[Group]:
     return [_with_plain(one, made) for one in made]
 
 
-def facts_of(run: Run) -> dict[str, Any]:
+def facts_of(run: FinishedRun) -> dict[str, Any]:
     """Everything of a run that its numbers may depend on, but for the seed."""
     kept = {key: value for key, value in run.config.items() if key not in _APART}
     if (kept.get("drafter") or {}).get("name") == "none":  # without a draft they do nothing
@@ -119,7 +119,7 @@ def facts_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _labels(every: Sequence[dict[str, Any]], runs: Sequence[Sequence[Run]]) -> list[str]:
+def _labels(every: Sequence[dict[str, Any]], runs: Sequence[Sequence[FinishedRun]]) -> list[str]:
     """A name for each: its words and numbers, more where two would be called alike."""
     made = [_words(facts, every) for facts in every]
     for more in (
@@ -176,7 +176,9 @@ def _differs(key: str, facts: dict[str, Any], every: Sequence[dict[str, Any]]) -
     return len({str(one.get(key)) for one in every}) > 1
 
 
-def _numbers(runs: Sequence[Run], answers: Sequence[Answer], bootstrap: Bootstrap) -> Numbers:
+def _numbers(
+    runs: Sequence[FinishedRun], answers: Sequence[ReportedAnswer], bootstrap: Bootstrap
+) -> Numbers:
     if len(runs) == 1:
         return runs[0].numbers
     found = measure(answers, split=None, bootstrap=bootstrap)
@@ -187,15 +189,15 @@ def _numbers(runs: Sequence[Run], answers: Sequence[Answer], bootstrap: Bootstra
     return replace(found, shares=mean, synchronised=all(run.numbers.synchronised for run in runs))
 
 
-def _merged(parts: Sequence[Sequence[Answer]]) -> list[Answer]:
+def _merged(parts: Sequence[Sequence[ReportedAnswer]]) -> list[ReportedAnswer]:
     """The answers of all seeds, those to one prompt added up."""
-    held: dict[str, list[Answer]] = {}
+    held: dict[str, list[ReportedAnswer]] = {}
     for one in (answer for part in parts for answer in part):
         held.setdefault(one.key, []).append(one)
     return [many[0] if len(many) == 1 else _added(many) for many in held.values()]
 
 
-def _added(many: Sequence[Answer]) -> Answer:
+def _added(many: Sequence[ReportedAnswer]) -> ReportedAnswer:
     bases = [one.base for one in many if one.base is not None]
     phases = many[0].phases_ms
     return replace(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specframe.intervals import Bootstrap, pooled, speedup
-from specframe.report.answers import PHASES, Answer, add_costs, add_depths
+from specframe.measure.bootstrap import Bootstrap, pooled, speedup
+from specframe.report.run_answers import PHASES, ReportedAnswer, add_costs, add_depths
 
 Ends = tuple[float, float] | None
 
@@ -53,7 +53,10 @@ class Numbers:
 
 
 def measure(
-    answers: Sequence[Answer], *, split: dict[str, float] | None, bootstrap: Bootstrap | None
+    answers: Sequence[ReportedAnswer],
+    *,
+    split: dict[str, float] | None,
+    bootstrap: Bootstrap | None,
 ) -> Numbers:
     """Pool the answers. split: milliseconds by phase of a synchronising run, if there was one;
     bootstrap: for the intervals, None leaves them out."""
@@ -81,7 +84,7 @@ def measure(
     )
 
 
-def by_category(answers: Sequence[Answer]) -> dict[str, Numbers]:
+def by_category(answers: Sequence[ReportedAnswer]) -> dict[str, Numbers]:
     """The same of each category, without intervals; empty if there are no categories."""
     names = list(dict.fromkeys(one.category for one in answers if one.category))
     return {
@@ -90,7 +93,7 @@ def by_category(answers: Sequence[Answer]) -> dict[str, Numbers]:
     }
 
 
-def _ends(answers: Sequence[Answer], bootstrap: Bootstrap | None) -> dict[str, Any]:
+def _ends(answers: Sequence[ReportedAnswer], bootstrap: Bootstrap | None) -> dict[str, Any]:
     at_all = [one for one in answers if one.method.steps]
     if bootstrap is None or not at_all:
         return {}

@@ -15,7 +15,7 @@ from specframe.report.cells import counted, plainly
 from specframe.report.groups import Group
 from specframe.report.paired import MIN_PROMPTS, Comparison
 from specframe.report.reasons import why
-from specframe.report.runs import Found, Run, flattened
+from specframe.report.runs import FinishedRun, RunList, flattened
 from specframe.report.traces import TraceReader, script_json
 
 _SCRIPTS = ("page.js", "tree.js", "text.js", "viewer.js")
@@ -27,7 +27,7 @@ class Content:
     """What a report is made of. traces: by the run's name."""
 
     title: str
-    found: Found
+    found: RunList
     groups: Sequence[Group]
     comparisons: Sequence[Comparison]
     confidence: float
@@ -178,7 +178,7 @@ def _spread(one: Group) -> dict[str, tuple[float, float]]:
     return {told: ends for told, ends in held.items() if ends is not None}
 
 
-def _machine(runs: Sequence[Run]) -> str:
+def _machine(runs: Sequence[FinishedRun]) -> str:
     hardware = [run.manifest.get("hardware") or {} for run in runs]
     told = {
         (one.get("cuda") or {}).get("device")

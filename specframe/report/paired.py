@@ -8,11 +8,11 @@ from itertools import combinations
 
 import numpy as np
 
-from specframe.intervals import Bootstrap
-from specframe.report.answers import Answer
+from specframe.measure.bootstrap import Bootstrap
 from specframe.report.groups import Group
 from specframe.report.numbers import measure
 from specframe.report.reasons import versus
+from specframe.report.run_answers import ReportedAnswer
 
 MAX_ALL_PAIRS = 10  # configurations up to which every pair is tested; above, each with the fastest
 MIN_PROMPTS = 6  # of fewer no two-sided signed-rank test can reach 5 %
@@ -104,7 +104,7 @@ def signed_rank(differences: Sequence[float]) -> float | None:
     return float(wilcoxon(differences).pvalue)
 
 
-def _speed(answer: Answer, interleaved: bool) -> float | None:
+def _speed(answer: ReportedAnswer, interleaved: bool) -> float | None:
     if interleaved:
         return answer.speed
     return replace(answer, base=None).speed

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
-from specframe.intervals import Bootstrap
-from specframe.report.answers import GENERATIONS, ROWS, Answer, read_answers
+from specframe.measure.bootstrap import Bootstrap
 from specframe.report.numbers import Numbers, by_category, measure
+from specframe.report.run_answers import GENERATIONS, ROWS, ReportedAnswer, read_answers
 
 MANIFEST, STATUS, TRACE = "manifest.json", "status.json", "trace.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class FinishedRun:
     """One folder. summary: of a benchmark (quality, latencies), else metrics.json.
 
     state: of the manifest (running, finished, interrupted, failed); num_planned: prompts it was
@@ -32,7 +32,7 @@ class Run:
     config: dict[str, Any]
     manifest: dict[str, Any]
     state: str
-    answers: Sequence[Answer]
+    answers: Sequence[ReportedAnswer]
     num_errors: int
     num_planned: int | None
     numbers: Numbers
@@ -62,16 +62,16 @@ class Missing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class RunList:
     """What lies below the folders."""
 
-    runs: Sequence[Run]
+    runs: Sequence[FinishedRun]
     missing: Sequence[Missing]
 
 
-def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> Found:
+def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> RunList:
     """Read every run at or below `folders`. Raises ConfigError if there is none."""
-    runs: list[Run] = []
+    runs: list[FinishedRun] = []
     missing: list[Missing] = []
     seen: set[Path] = set()
     for top in folders:
@@ -92,10 +92,10 @@ def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> Found:
             f"task.runs={told}: no answers in there; give the folder of a task=generate or "
             f"task=benchmark run ({ROWS} or {GENERATIONS}), or a folder above it"
         )
-    return Found(runs=runs, missing=missing)
+    return RunList(runs=runs, missing=missing)
 
 
-def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> Run | None:
+def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> FinishedRun | None:
     """The run of a folder; None if it has no answers."""
     found = read_answers(folder)
     if found is None or not found.held:
@@ -107,7 +107,7 @@ def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> Run | None:
     split = ((summary.get("overall") or {}).get("method") or {}).get("split")
     phases = split and {key.removesuffix("_ms"): ms for key, ms in split.items()}
     trace = folder / TRACE
-    return Run(
+    return FinishedRun(
         folder=folder,
         name=name,
         task="benchmark" if benchmarked else "generate",

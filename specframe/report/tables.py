@@ -18,7 +18,7 @@ from specframe.report.cells import (
 from specframe.report.charts import logprob_gap
 from specframe.report.groups import Group
 from specframe.report.paired import Comparison
-from specframe.report.runs import Run, flattened
+from specframe.report.runs import FinishedRun, flattened
 
 _COMMON = ("command", "started", "ended", "overrides", "config", "state", "error", "seed")
 
@@ -141,7 +141,7 @@ def seeds(groups: Sequence[Group]) -> Table | None:
     )
 
 
-def manifest_differences(runs: Sequence[Run]) -> Table | None:
+def manifest_differences(runs: Sequence[FinishedRun]) -> Table | None:
     """The manifest's entries in which runs differ, apart from the words; None if none do."""
     flat = [
         {key: value for key, value in flattened(run.manifest).items() if not _is_common(key)}
@@ -161,7 +161,7 @@ def manifest_differences(runs: Sequence[Run]) -> Table | None:
 def _entry(key: str) -> Column:
     """A column of one key of flattened manifests."""
 
-    def cell(pair: tuple[Run, dict[str, Any]]) -> Cell:
+    def cell(pair: tuple[FinishedRun, dict[str, Any]]) -> Cell:
         return Cell(text=str(pair[1].get(key, "")))
 
     return Column(key, "", cell, number=False)
@@ -230,5 +230,5 @@ def _score(name: str) -> Column:
     return Column(f"{name} right", "share of the suite's questions", cell)
 
 
-def _run(run: Run, name: str) -> Cell:
+def _run(run: FinishedRun, name: str) -> Cell:
     return number(getattr(run.numbers, name), 3 if name != "tokens_per_s" else 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
-from specframe.report.answers import PHASES, lines_of
+from specframe.report.run_answers import PHASES, lines_of
 
 _DIGITS = 3  # of a probability, significant
 

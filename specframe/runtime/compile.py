@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from specframe.runtime.base import RUNTIMES, Pass, Runtime, Tensors
-from specframe.storage import cache_root
+from specframe.storage.cache_folder import cache_root
 
 _KEPT = 32  # passes; the oldest make way
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"

@@ -12,9 +12,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
+from specframe.capture.graphs import CapturedGraph, GraphCapturer, Graphs
+from specframe.registry import Range
 from specframe.runtime.base import RUNTIMES, Pass, Runtime, Tensors
-from specframe.runtime.capture import Graphs, Recorder, Recording
 
 
 @RUNTIMES.register("cudagraph")
@@ -104,7 +104,7 @@ class CudaGraph(Runtime):
         self._calls[key] = calls + 1
         return calls >= self._warmup
 
-    def _record(self, fn: Pass, key: Hashable, fed: Tensors, held: Tensors) -> Recording | None:
+    def _record(self, fn: Pass, key: Hashable, fed: Tensors, held: Tensors) -> CapturedGraph | None:
         """None where there is no room, or where fn cannot be recorded."""
         assert self.recorder is not None
         self._kept = {place: kept for place, kept in self._kept.items() if kept.is_valid()}
@@ -122,7 +122,7 @@ class CudaGraph(Runtime):
         _tell(reason, what=what)
 
 
-def _recorder() -> Recorder | None:
+def _recorder() -> GraphCapturer | None:
     """What records on this machine."""
     return Graphs() if torch.cuda.is_available() else None
 
@@ -131,7 +131,7 @@ def _recorder() -> Recorder | None:
 class _Kept:
     """A recording, and the buffers at whose addresses it is right for as long as they live."""
 
-    recording: Recording
+    recording: CapturedGraph
     held: list[weakref.ref[Tensor]]
 
     def is_valid(self) -> bool:

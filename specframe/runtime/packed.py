@@ -62,8 +62,8 @@ class Packed(Runtime):
     def adopt(self, model: nn.Module) -> Trunk | None:
         if not _is_ours(model) or not _compiled():
             return None
-        from specframe.runtime.kernel.matrix import pack_linears
-        from specframe.runtime.kernel.trunk import FusedTrunk, fits
+        from specframe.kernel.matrix import pack_linears
+        from specframe.kernel.trunk import FusedTrunk, fits
 
         chosen = self._chosen(model)
         self.kernels = {" x ".join(map(str, shape)): kernel for shape, kernel in chosen.items()}
@@ -75,9 +75,9 @@ class Packed(Runtime):
 
     def _chosen(self, model: nn.Module) -> dict[tuple[int, ...], str]:
         """Which kernel each shape of weight gets: ours for all that is rounded."""
-        from specframe.runtime.kernel.choice import chosen
-        from specframe.runtime.kernel.matrix import is_plain
-        from specframe.runtime.kernel.trunk import of_family
+        from specframe.kernel.matrix import is_plain
+        from specframe.kernel.selection import chosen
+        from specframe.kernel.trunk import of_family
 
         shapes = [(*one.weight.shape,) for one in model.modules() if is_plain(one)]
         if self._weights != "float32":
@@ -88,7 +88,7 @@ class Packed(Runtime):
 
     def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         if _is_ours(net) and _compiled():
-            from specframe.runtime.kernel.matrix import pack_linears
+            from specframe.kernel.matrix import pack_linears
 
             pack_linears(net, kept=self._drafts, but=tables)
 
@@ -96,9 +96,9 @@ class Packed(Runtime):
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or not _compiled():
             return super().table(weight, bias)
-        from specframe.runtime.kernel import matrix
+        from specframe.kernel import matrix
 
-        return matrix.Packed(weight, bias, kept=self._drafts)
+        return matrix.PackedMatrix(weight, bias, kept=self._drafts)
 
 
 def _is_ours(model: nn.Module) -> bool:
@@ -111,7 +111,7 @@ def _is_ours(model: nn.Module) -> bool:
 @functools.cache
 def _compiled() -> bool:
     """Whether the kernel is here; told once where it is not."""
-    from specframe.runtime.kernel.library import NoCompiler, library
+    from specframe.kernel.library import NoCompiler, library
 
     try:
         library()

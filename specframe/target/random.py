@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import torch
 
-from specframe.binding import Range
+from specframe.registry import Range
 from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS
 from specframe.target.hf import HF
-from specframe.target.pretrained import Dtype, dtype_of
+from specframe.target.hf.loading import Dtype, dtype_of
 
 _BYTES = 256
 Count = Annotated[int, Range(1, None)]

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
 from specframe.cache.base import CacheManager
+from specframe.registry import Range
 from specframe.runtime.base import Runtime
 from specframe.target.base import TARGETS, Forward, Target
 from specframe.types import Gives, Rows

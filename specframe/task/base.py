@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from specframe.generation import Engine
 from specframe.registry import Registry
+from specframe.session.engine import Engine
 from specframe.trace.base import TRACES, Trace
 
 

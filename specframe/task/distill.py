@@ -12,17 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from specframe.binding import Range
-from specframe.data.answers import AnswerFile, read_answers, write_compact
-from specframe.data.lines import settings_path
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.generation import Engine
-from specframe.manifest import identity
-from specframe.sampling import GREEDY_BELOW
-from specframe.task.base import TASKS, Job, Task
-from specframe.task.batched import Batched, packed
-from specframe.task.pace import Pace
-from specframe.task.questions import (
+from specframe.law.sampling import GREEDY_BELOW
+from specframe.prompts.answers import AnswerFile, read_answers, write_compact
+from specframe.prompts.questions import (
     Question,
     Subject,
     batch_seed,
@@ -30,6 +23,13 @@ from specframe.task.questions import (
     encode_turns,
     read_subjects,
 )
+from specframe.registry import Range
+from specframe.session.batched import Batched, packed
+from specframe.session.engine import Engine
+from specframe.session.manifest import identity
+from specframe.storage.lines import settings_path
+from specframe.task.base import TASKS, Job, Task
+from specframe.terminal.pace import Pace
 
 _WARPERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # a row at a time, no prefix
 

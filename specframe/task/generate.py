@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
-from specframe.data.prompts import PromptRecord, first_prompt, read_prompts
-from specframe.generation import Engine, Event, Generation, Prompt
-from specframe.manifest import write_json
-from specframe.meter import Meter
-from specframe.metrics import Metrics, Summary
+from specframe.measure.meter import Meter
+from specframe.measure.metrics import Metrics, Summary
+from specframe.prompts.questions import conversation
+from specframe.prompts.reader import PromptRecord, first_prompt, read_prompts
 from specframe.records import Observer
+from specframe.session.engine import Engine, Event, Generation, Prompt
+from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
-from specframe.task.questions import conversation
-from specframe.task.terminal import Colour, Display, one_line
-from specframe.trace.base import Asked, Recorder
+from specframe.terminal.answer import Colour, Display, one_line
+from specframe.trace.base import Asked, Tracer
 
 ERROR = "error"  # finish reason of a prompt that could not be answered
 
@@ -156,7 +156,7 @@ class Results:
     """generations.jsonl line by line and metrics.json anew after each, in a run's folder; the trace
     is told of every answer."""
 
-    def __init__(self, job: Job, recorder: Recorder) -> None:
+    def __init__(self, job: Job, recorder: Tracer) -> None:
         self._recorder = recorder
         self.summary = Summary(job.engine.parts.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from specframe.binding import Range
 from specframe.errors import ConfigError
-from specframe.intervals import Bootstrap
+from specframe.measure.bootstrap import Bootstrap
+from specframe.registry import Range
 from specframe.report.cells import counted
 from specframe.report.groups import group
 from specframe.report.page import Content, render
 from specframe.report.paired import compare
-from specframe.report.runs import Run, find
+from specframe.report.runs import FinishedRun, find
 from specframe.report.traces import TraceReader
 from specframe.task.base import TASKS, Job, Task
 
@@ -76,7 +76,7 @@ class Report(Task):
         print(f"written to {os.path.relpath(path)}")
         return 0
 
-    def _traces(self, runs: Sequence[Run]) -> dict[str, TraceReader]:
+    def _traces(self, runs: Sequence[FinishedRun]) -> dict[str, TraceReader]:
         held = {}
         for run in runs:
             if run.trace is not None and self.max_steps:

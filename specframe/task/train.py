@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import yaml
 
-from specframe.binding import Range, bind
-from specframe.data.answers import Answer, Key, read_answers, read_compact
-from specframe.data.prompts import read_prompts
+from specframe.compose.binding import bind
 from specframe.errors import ConfigError, MissingResource
-from specframe.generation import Engine
-from specframe.manifest import identity
+from specframe.prompts.answers import Answer, Key, read_answers, read_compact
+from specframe.prompts.questions import Subject, encode_turns, read_subjects
+from specframe.prompts.reader import read_prompts
+from specframe.registry import Range
+from specframe.session.batched import packed
+from specframe.session.engine import Engine
+from specframe.session.manifest import identity
 from specframe.task.base import TASKS, Job, Task
-from specframe.task.batched import packed
-from specframe.task.questions import Subject, encode_turns, read_subjects
 
 if TYPE_CHECKING:
     from specframe.train.base import Recipe
-    from specframe.train.course import Course
-    from specframe.train.schedule import Schedule
+    from specframe.training.course import Course
+    from specframe.training.schedule import Schedule
 
 _COMPACT = ".npz"  # how a file of compact answers ends
 
@@ -86,11 +87,11 @@ class Train(Task):
     ) -> Course:
         import torch
 
-        from specframe.train.course import Course
-        from specframe.train.features import PACK_ROWS
-        from specframe.train.fit import Machine
-        from specframe.train.origin import sources
-        from specframe.train.text import split
+        from specframe.training.course import Course
+        from specframe.training.fit import Machine
+        from specframe.training.origin import sources
+        from specframe.training.samples import split
+        from specframe.training.tapped_features import PACK_ROWS
 
         target = job.engine.parts.target
         return Course(
@@ -135,7 +136,7 @@ class Train(Task):
 def recipe_of(config: dict[str, Any]) -> tuple[Recipe, Schedule]:
     """The recipe that `train=` names, and its schedule. Raises ConfigError."""
     from specframe.train.base import RECIPES
-    from specframe.train.schedule import Schedule
+    from specframe.training.schedule import Schedule
 
     held = config.get("train")
     if not isinstance(held, dict):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from specframe.generation import Engine, Generation
 from specframe.records import Observer
 from specframe.registry import Registry
+from specframe.session.engine import Engine, Generation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Asked:
     sequence: int = 0
 
 
-class Recorder:
+class Tracer:
     """The open files of a run's trace. This one keeps nothing."""
 
     def __enter__(self) -> Self:
@@ -63,7 +63,7 @@ class Trace(ABC):
         return engine
 
     @abstractmethod
-    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
         """Start the files of a run of this (watched) engine, composed from `config`."""
 
 

@@ -12,20 +12,28 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import AcceptRule
-from specframe.binding import Range
-from specframe.data.lines import LineFile
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.generation import Engine, Generation
-from specframe.laws import Laws
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.records import Observer, StepRecord
-from specframe.streams import Streams
-from specframe.trace.base import TRACES, Asked, Recorder, Trace
-from specframe.trace.record import FOLDER, INDEX, UNKNOWN, AnswerFile, Call, NodeLaws, Position
+from specframe.registry import Range
+from specframe.session.engine import Engine, Generation
+from specframe.storage.lines import LineFile
+from specframe.trace.base import TRACES, Asked, Trace, Tracer
+from specframe.tracing.positions import (
+    FOLDER,
+    INDEX,
+    UNKNOWN,
+    Call,
+    Position,
+    PositionFile,
+    RecordedLaws,
+)
 from specframe.types import Draft, DrawCall, How, Verdict
 
 
 @TRACES.register("full")
-class Full(Trace):
+class FullTrace(Trace):
     """Decodes one token a step, so that the text is plain decoding's, and records at each position
     the tree that drafter= and tree= give there, for task=replay.
 
@@ -59,7 +67,7 @@ class Full(Trace):
         tree, rule = parts.tree.recording(), OneToken()
         return Engine(replace(parts, tree=tree, accept=rule), engine.settings)
 
-    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
         return _Positions(engine, folder, config, top_k=self.top_k)
 
 
@@ -79,7 +87,7 @@ class OneToken(AcceptRule):
         return Verdict(path=none, tokens=torch.cat([token, none]), count=none.new_ones(()))
 
 
-class _Positions(Recorder):
+class _Positions(Tracer):
     def __init__(self, engine: Engine, folder: Path, config: dict[str, Any], *, top_k: int) -> None:
         self._engine, self._folder = engine, folder
         self._top_k = min(top_k, engine.parts.target.vocab_size)
@@ -97,7 +105,7 @@ class _Positions(Recorder):
         self._index.close()
 
     def watch(self, asked: Asked) -> Sequence[Observer]:
-        self._asked, self._file = asked, AnswerFile()
+        self._asked, self._file = asked, PositionFile()
         if asked.number >= len(self._known):
             return [self]
         if self._known[asked.number] != list(asked.prompt_tokens):
@@ -134,7 +142,7 @@ class _Positions(Recorder):
         }
         self._index.add_lines([line])
 
-    def _laws(self, record: StepRecord, nodes: list[int]) -> NodeLaws:
+    def _laws(self, record: StepRecord, nodes: list[int]) -> RecordedLaws:
         """The laws at the living rows, whose node ids are given."""
         draft, laws = record.draft, record.laws
         assert isinstance(laws, Laws)
@@ -147,7 +155,7 @@ class _Positions(Recorder):
         kept = [row for row, node in enumerate(nodes) if node >= 0]
         above = draft.parents.cpu()[kept].tolist()
         numbers = numbers[kept]
-        return NodeLaws(
+        return RecordedLaws(
             nodes=torch.tensor([nodes[row] for row in kept]).numpy(),
             parents=torch.tensor([nodes[row] if row >= 0 else -1 for row in above]).numpy(),
             probs=numbers[:, 0].numpy(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from specframe.generation import Engine
-from specframe.trace.base import TRACES, Recorder, Trace
+from specframe.session.engine import Engine
+from specframe.trace.base import TRACES, Trace, Tracer
 
 
 @TRACES.register("none")
@@ -15,5 +15,5 @@ class NoTrace(Trace):
 
     off: ClassVar[bool] = True
 
-    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
-        return Recorder()
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
+        return Tracer()

@@ -13,21 +13,21 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import Explanation
-from specframe.clock import Clock
-from specframe.generation import Engine, Generation, TextStream
-from specframe.laws import Laws
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
+from specframe.measure.clock import Clock
 from specframe.records import Observer, StepRecord
-from specframe.streams import Streams
-from specframe.trace.base import TRACES, Asked, Recorder, Trace
-from specframe.trace.drawn import drawn
-from specframe.trace.glyphs import Glyphs
-from specframe.trace.reasons import Fate, reasons
+from specframe.session.engine import Engine, Generation, TextStream
+from specframe.trace.base import TRACES, Asked, Trace, Tracer
+from specframe.tracing.drawn import drawn
+from specframe.tracing.fates import Fate, reasons
+from specframe.tracing.glyphs import Glyphs
 
 FILE = "trace.jsonl"
 
 
 @TRACES.register("steps")
-class Steps(Trace):
+class StepTrace(Trace):
     """What each step drafted, accepted and refused, and why; the tree viewer's food.
 
     trace.jsonl in the run's folder holds an object a line: `answer` (prompt and first token), then
@@ -45,7 +45,7 @@ class Steps(Trace):
     def __init__(self, *, softmax: bool) -> None:
         self.softmax = softmax
 
-    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Recorder:
+    def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
         return _Lines(engine, folder / FILE, softmax=self.softmax)
 
 
@@ -66,7 +66,7 @@ class _Left:
     spent_ms: list[float] = field(default_factory=list)
 
 
-class _Lines(Recorder):
+class _Lines(Tracer):
     def __init__(self, engine: Engine, path: Path, *, softmax: bool) -> None:
         self._engine, self._softmax = engine, softmax
         self._glyphs = Glyphs(engine)

@@ -15,13 +15,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from specframe.errors import MissingResource
-from specframe.gather import numbers_in
-from specframe.point import OK, TRACKER_ERRORS, Point, flat, plain
-from specframe.sweepers import is_there
+from specframe.sweep.extras import is_there
+from specframe.sweep.point import OK, TRACKER_ERRORS, Point, flat, plain
+from specframe.sweep.table import numbers_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrackedRun:
     """What a tracker is told. name: of the run's folder; sweep: of the sweep's folder, None for a
     run alone. config: choices and values by dotted key; numbers: finite, by the names of the
     sweep's table."""
@@ -49,7 +49,7 @@ class Tracker(Callback):
             )
 
     @abstractmethod
-    def log(self, run: Run) -> None:
+    def log(self, run: TrackedRun) -> None:
         """Hand over a run that ended."""
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
@@ -69,12 +69,12 @@ class Tracker(Callback):
         marker.touch()
 
 
-def _run(config: DictConfig, directory: Path, status: str) -> Run:
+def _run(config: DictConfig, directory: Path, status: str) -> TrackedRun:
     chosen: Any = OmegaConf.to_container(config.hydra.runtime.choices)
     choices = {key: value for key, value in chosen.items() if value is not None and "/" not in key}
     values = {**choices, **dict(flat(plain(config)))}
     swept = config.hydra.mode == RunMode.MULTIRUN
-    return Run(
+    return TrackedRun(
         name=directory.name,
         sweep=directory.parent.name if swept else None,
         directory=directory,

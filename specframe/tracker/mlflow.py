@@ -6,8 +6,8 @@ import re
 import time
 from typing import ClassVar
 
-from specframe.point import OK
-from specframe.tracker.base import Run, Tracker
+from specframe.sweep.point import OK
+from specframe.tracker.base import TrackedRun, Tracker
 
 _PARAMS, _METRICS = 100, 1000  # most that one call may hand over
 _LONGEST = 6000  # characters of a parameter
@@ -26,7 +26,7 @@ class MLflow(Tracker):
         self.uri = uri
         self.experiment = experiment
 
-    def log(self, run: Run) -> None:
+    def log(self, run: TrackedRun) -> None:
         from mlflow.entities import Metric, Param
         from mlflow.tracking import MlflowClient
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from specframe.tracker.base import Run, Tracker
+from specframe.tracker.base import TrackedRun, Tracker
 
 
 class TensorBoard(Tracker):
@@ -15,7 +15,7 @@ class TensorBoard(Tracker):
     word: ClassVar[str] = "tensorboard"
     package: ClassVar[str] = "tensorboard"
 
-    def log(self, run: Run) -> None:
+    def log(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         with SummaryWriter(str(run.directory / "tensorboard")) as writer:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from specframe.point import OK
-from specframe.tracker.base import Run, Tracker
+from specframe.sweep.point import OK
+from specframe.tracker.base import TrackedRun, Tracker
 
 
 class WandB(Tracker):
@@ -19,7 +19,7 @@ class WandB(Tracker):
         self.project = project
         self.mode = mode
 
-    def log(self, run: Run) -> None:
+    def log(self, run: TrackedRun) -> None:
         import wandb
 
         made = wandb.init(

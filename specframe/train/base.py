@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from specframe.drafter.net.tables import target_head
 from specframe.errors import IncompatibleComponents
+from specframe.heads.embeddings import target_head
 from specframe.registry import Registry
 from specframe.target.base import Target
-from specframe.train.batches import Batch
-from specframe.train.schedule import Schedule
+from specframe.training.batches import Batch
+from specframe.training.schedule import Schedule
 
 FINAL = "final_postnorm"  # the tap that enters the target's head
 

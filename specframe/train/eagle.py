@@ -9,24 +9,24 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
-from specframe.checkpoint.eagle import load_eagle
-from specframe.checkpoint.export import save
-from specframe.drafter.net.heads import EagleNet, EagleOptions
+from specframe.heads.eagle_export import save
+from specframe.heads.eagle_file import load_eagle
+from specframe.heads.eagle_net import EagleNet, EagleOptions
+from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
-from specframe.train.batches import Batch
-from specframe.train.chains import Stepped, borrowed_loss, guessed
-from specframe.train.laws import Laws
-from specframe.train.shape import initialise, shape_for
-from specframe.train.unroll import Window, unroll
+from specframe.training import losses
+from specframe.training.batches import Batch
+from specframe.training.chains import Stepped, borrowed_loss, guessed
+from specframe.training.shape import initialise, shape_for
+from specframe.training.teacher_laws import TeacherLaws
+from specframe.training.unroll import UnrollWindow, unroll
 
 Weight = Annotated[float, Range(0.0, None)]
 
 
 @RECIPES.register("eagle")
-class Eagle(Recipe):
+class EagleRecipe(Recipe):
     """loss = sum_i decay^i (regression * SmoothL1 + soft * CE + top_weight * CE over the top)
     over unrolled steps i, normalised by the sum of decay^i; noise is uniform on the true features.
 
@@ -90,8 +90,8 @@ class Eagle(Recipe):
         self, net: EagleNet, frozen: Frozen, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         features = batch.features[FINAL]
-        window = Window.of(batch)
-        laws = Laws.of(
+        window = UnrollWindow.of(batch)
+        laws = TeacherLaws.of(
             batch,
             frozen,
             features,
@@ -111,7 +111,7 @@ class Eagle(Recipe):
         return {"loss": total / scale, **parts}
 
     def _step(
-        self, made: Tensor, step: int, window: Window, laws: Laws, frozen: Frozen
+        self, made: Tensor, step: int, window: UnrollWindow, laws: TeacherLaws, frozen: Frozen
     ) -> dict[str, Tensor]:
         """Terms of one unrolled step."""
         at = Stepped.of(window, step, laws, frozen)
@@ -128,7 +128,7 @@ class Eagle(Recipe):
     def guesses(
         self, net: EagleNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
-        window = Window.of(batch)
+        window = UnrollWindow.of(batch)
         states = unroll(net, self._embed(frozen), window, batch.features[FINAL], steps=depth)
         return guessed(states, window, lambda rows, _: frozen.head(rows), frozen, top=top)
 

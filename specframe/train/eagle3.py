@@ -8,23 +8,23 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
-from specframe.checkpoint.eagle import load_eagle3
-from specframe.checkpoint.export import save
-from specframe.drafter.eagle3 import fused_layers
-from specframe.drafter.net.heads import Eagle3Net, Eagle3Options
+from specframe.heads.eagle_export import save
+from specframe.heads.eagle_file import load_eagle3
+from specframe.heads.eagle_net import Eagle3Net, Eagle3Options
+from specframe.heads.fitting import fused_layers
+from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
-from specframe.train.batches import Batch
-from specframe.train.chains import Stepped, guessed
-from specframe.train.laws import Laws
-from specframe.train.shape import initialise, shape_for
-from specframe.train.unroll import Window, unroll
+from specframe.training import losses
+from specframe.training.batches import Batch
+from specframe.training.chains import Stepped, guessed
+from specframe.training.shape import initialise, shape_for
+from specframe.training.teacher_laws import TeacherLaws
+from specframe.training.unroll import UnrollWindow, unroll
 
 
 @RECIPES.register("eagle3")
-class Eagle3(Recipe):
+class Eagle3Recipe(Recipe):
     """loss = sum_i decay^i CE(target's law over the draft vocabulary, own head) over unrolled steps
     i, normalised by the sum of decay^i; no feature regression.
 
@@ -100,8 +100,8 @@ class Eagle3(Recipe):
     def losses(
         self, net: Eagle3Net, frozen: Frozen, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
-        window = Window.of(batch)
-        laws = Laws.of(batch, frozen, batch.features[FINAL], negatives=self.negatives)
+        window = UnrollWindow.of(batch)
+        laws = TeacherLaws.of(batch, frozen, batch.features[FINAL], negatives=self.negatives)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=self.unroll)
         parts: dict[str, Tensor] = {}
         total, scale = batch.features[FINAL].new_zeros(()), 0.0
@@ -119,7 +119,7 @@ class Eagle3(Recipe):
     def guesses(
         self, net: Eagle3Net, frozen: Frozen, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
-        window = Window.of(batch)
+        window = UnrollWindow.of(batch)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=depth)
         return guessed(states, window, lambda rows, _: net.logits(rows), frozen, top=top)
 

@@ -1,4 +1,4 @@
-"""Medusa-2: the heads and low-rank adapters of the trunk are trained together."""
+"""Medusa1Recipe-2: the heads and low-rank adapters of the trunk are trained together."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from specframe.binding import Range
-from specframe.checkpoint.medusa import save_medusa
-from specframe.drafter.net.medusa import MedusaNet
 from specframe.errors import IncompatibleComponents, MissingResource
+from specframe.heads.medusa_file import save_medusa
+from specframe.heads.medusa_net import MedusaNet
+from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train import losses
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
-from specframe.train.batches import Batch
-from specframe.train.laws import Laws
-from specframe.train.medusa import Medusa
-from specframe.train.schedule import Schedule
+from specframe.train.medusa1 import Medusa1Recipe
+from specframe.training import losses
+from specframe.training.batches import Batch
+from specframe.training.schedule import Schedule
+from specframe.training.teacher_laws import TeacherLaws
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -55,14 +55,14 @@ class Adapted(nn.Module):
 
 
 @RECIPES.register("medusa2")
-class Medusa2(Recipe):
+class Medusa2Recipe(Recipe):
     """loss = KL(original || adapted) + lambda_0 f(s) * (Medusa-1's loss on the adapted states).
 
     For answers of the target itself. f: 1, or sin(pi/2 s/S) at step s of S. rank, alpha, dropout:
     of the adapters on all projections of the trunk (not on the output head, which is often the
     embedding too). head_lr: the heads' rate, biases included, over the adapters'. The head's folder
     gets `target/`, the merged model, which is what the heads are for.
-    Paper: Medusa, arXiv 2401.10774.
+    Paper: Medusa1Recipe, arXiv 2401.10774.
     """
 
     drafter = "medusa"
@@ -82,7 +82,7 @@ class Medusa2(Recipe):
     ) -> None:
         self.lambda_0, self.ramp = lambda_0, ramp
         self.rank, self.alpha, self.dropout, self.head_lr = rank, alpha, dropout, head_lr
-        self._heads = Medusa(
+        self._heads = Medusa1Recipe(
             heads=heads,
             layers=layers,
             own_head=False,
@@ -150,7 +150,7 @@ class Medusa2(Recipe):
         self, net: Adapted, frozen: Frozen, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         states = net(batch.tokens)
-        laws = Laws.of(batch, frozen, batch.features[FINAL])
+        laws = TeacherLaws.of(batch, frozen, batch.features[FINAL])
         sequence, token = (laws.place >= 0).nonzero(as_tuple=True)
         places = laws.place[sequence, token]
         logits = frozen.head(states[sequence, token])

@@ -8,23 +8,23 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
-from specframe.checkpoint.mtp import load_mtp, save_mtp
-from specframe.drafter.net.mtp import MTPNet, MTPOptions
+from specframe.heads.mtp_file import load_mtp, save_mtp
+from specframe.heads.mtp_net import MTPNet, MTPOptions
+from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
-from specframe.train.batches import Batch
-from specframe.train.chains import Stepped, borrowed_loss, guessed
-from specframe.train.laws import Laws
-from specframe.train.shape import initialise, shape_for
-from specframe.train.unroll import Window, unroll
+from specframe.training.batches import Batch
+from specframe.training.chains import Stepped, borrowed_loss, guessed
+from specframe.training.shape import initialise, shape_for
+from specframe.training.teacher_laws import TeacherLaws
+from specframe.training.unroll import UnrollWindow, unroll
 
 Weight = Annotated[float, Range(0.0, None)]
 _BEFORE = "final_prenorm"
 
 
 @RECIPES.register("mtp")
-class MTP(Recipe):
+class MTPRecipe(Recipe):
     """loss = sum_i decay^i (hard * CE(x(t+2+i)) + soft * CE(target's law)) over unrolled steps i,
     normalised by the sum of decay^i; one module, which is fed with its own states from step 1 on.
 
@@ -84,8 +84,8 @@ class MTP(Recipe):
     def losses(
         self, net: MTPNet, frozen: Frozen, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
-        window, features = Window.of(batch), batch.features[FINAL]
-        laws = Laws.of(batch, frozen, features, soft=self.soft, negatives=self.negatives)
+        window, features = UnrollWindow.of(batch), batch.features[FINAL]
+        laws = TeacherLaws.of(batch, frozen, features, soft=self.soft, negatives=self.negatives)
         if self.hard:
             laws = laws.sharpened(batch, frozen, self.hard)
         states = unroll(net, frozen.embed, window, self._states(batch), steps=self.unroll)
@@ -103,7 +103,7 @@ class MTP(Recipe):
     def guesses(
         self, net: MTPNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
-        window = Window.of(batch)
+        window = UnrollWindow.of(batch)
         states = unroll(net, frozen.embed, window, self._states(batch), steps=depth)
         return guessed(
             states, window, lambda rows, _: frozen.head(net.normed(rows)), frozen, top=top

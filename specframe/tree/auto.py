@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from specframe.binding import Range
-from specframe.prospect import Prospect
+from specframe.drafting.builder import TreeBuilder
+from specframe.drafting.placing import place_trie
+from specframe.drafting.ranks import grow_ranks
+from specframe.lookup.foresight import Prospect
+from specframe.lookup.trie import Trie
+from specframe.planning.chances import Chances, likeliest
+from specframe.planning.cost_table import CostTable
+from specframe.planning.rank_learner import RankLearner
+from specframe.planning.rank_paths import RankPath
+from specframe.planning.source_reasons import reasons
+from specframe.planning.speed import Speeds, TreeChoice
 from specframe.records import Context, StepRecord
+from specframe.registry import Range
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.chances import Chances, likeliest
-from specframe.tree.costs import CostTable
-from specframe.tree.learning import RankLearner
-from specframe.tree.placing import place_trie
-from specframe.tree.planning import RankPath
-from specframe.tree.ranks import grow_ranks
-from specframe.tree.reasons import reasons
-from specframe.tree.speed import Choice, Speeds
-from specframe.trie import Trie
 from specframe.types import Budget
 
 Share = Annotated[float, Range(0, 1)]
@@ -45,7 +45,7 @@ class _Sequence:
     context: Context | None
     chances: Chances
     ranks: RankLearner
-    plans: dict[tuple[str, int, Budget, int], Choice] = field(default_factory=dict)
+    plans: dict[tuple[str, int, Budget, int], TreeChoice] = field(default_factory=dict)
     num_fed: int = 0
     fed_tokens: int = 0
     prospects: Sequence[Prospect] = ()  # of the step at hand
@@ -53,7 +53,7 @@ class _Sequence:
 
 
 @TREES.register("auto")
-class Auto(TreePolicy):
+class AutoTree(TreePolicy):
     """Drafts with the source and the tree that give most tokens a millisecond; where none beats a
     pass of one row, nothing: `expand` is not called.
 
@@ -102,7 +102,7 @@ class Auto(TreePolicy):
         said = reasons(self.costs, chances, room=room, closed=self._closed, margin=self.margin)
         return f"tree=auto: {said}"
 
-    def priced(self, costs: CostTable) -> Auto:
+    def priced(self, costs: CostTable) -> AutoTree:
         made = copy.copy(self)
         made.costs = costs
         made._now = made._fresh(None)
@@ -169,7 +169,7 @@ class Auto(TreePolicy):
                 best, speed = len(paths), ahead
         return Offer(prospect=prospect, paths=paths[:best], speed=speed)
 
-    def _planned(self, source: str, room: Budget, aux_rows: int) -> Choice:
+    def _planned(self, source: str, room: Budget, aux_rows: int) -> TreeChoice:
         """The fastest tree of a network, kept until it has learnt more."""
         now = self._now
         block = self._length() // _BLOCK

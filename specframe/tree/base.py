@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
-from specframe.binding import Range
-from specframe.prospect import Prospect
+from specframe.drafting.builder import TreeBuilder
+from specframe.lookup.foresight import Prospect
+from specframe.planning.cost_table import CostTable
 from specframe.records import Context, StepRecord
-from specframe.registry import Registry
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.costs import CostTable
+from specframe.registry import Range, Registry
 from specframe.types import Budget, Frontier, Proposal
 
 ProposalKind = Literal["auto", "place", "iid", "wor", "coupled"]

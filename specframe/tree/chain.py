@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from specframe.drafting.builder import TreeBuilder
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy, widest
-from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget
 
 
 @TREES.register("chain")
-class Chain(TreePolicy):
+class ChainTree(TreePolicy):
     """`depth` tokens in a row, as in speculative sampling.
 
     Decides before any draw. Draft forwards per step: depth, for a drafter that runs one per call.

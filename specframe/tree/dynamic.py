@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.binding import Range
+from specframe.drafting.builder import TreeBuilder
+from specframe.registry import Range
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
-from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget, Frontier
 
 
 @TREES.register("dynamic")
-class Dynamic(TreePolicy):
+class DynamicTree(TreePolicy):
     """Expand the top_k best nodes of each level by path probability, keep the best of all.
 
     Equation: score(node) = sum of log q along its path; the beam of the next level and the final
@@ -73,7 +73,7 @@ def _best(children: list[Frontier], k: int) -> Frontier:
     return level.select(level.scores.sort(descending=True, stable=True).indices[:k])
 
 
-class Beams(Dynamic):
+class Beams(DynamicTree):
     """The same draft; beside its own beam it expands those of every smaller top_k, each being fed
     by itself. A smaller beam need not lie in a wider one: its nodes may have lost to the children
     of nodes that it never saw. Chooses nodes by value, and reads which of them on the host.

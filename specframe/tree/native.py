@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from specframe.drafting.builder import TreeBuilder
+from specframe.drafting.placing import place_trie
+from specframe.lookup.trie import Trie
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.placing import place_trie
-from specframe.trie import Trie
 from specframe.types import Budget
 
 
 @TREES.register("native")
-class Native(TreePolicy):
+class NativeTree(TreePolicy):
     """Merges the branches of `drafter.native` into a tree, best branch first while there is room.
 
     Decides before any draw (there is none: nodes are placed). Needs a drafter with `native`.

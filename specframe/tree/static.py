@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from specframe.shipped import local_path
+from specframe.drafting.builder import TreeBuilder
+from specframe.drafting.ranks import RankPath, grow_ranks
+from specframe.heads.shipped import local_path
 from specframe.tree.base import (
     TREES,
     Depth,
@@ -16,13 +18,11 @@ from specframe.tree.base import (
     Source,
     TreePolicy,
 )
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.ranks import RankPath, grow_ranks
 from specframe.types import Budget
 
 
 @TREES.register("static")
-class Static(TreePolicy):
+class StaticTree(TreePolicy):
     """Each path lists ranks from the root: [0, 2] is the third child of the first child.
 
     paths: a list of rank paths, or a JSON file that holds one. Those longer than `depth` are left

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import AcceptRule
-from specframe.laws import Laws
-from specframe.sampling import Sampling, build_sampling
-from specframe.streams import Streams
-from specframe.task.enumeration import Law, branches, max_error
-from specframe.tree.builder import TreeBuilder
+from specframe.drafting.builder import TreeBuilder
+from specframe.law.laws import Laws
+from specframe.law.sampling import Sampling, build_sampling
+from specframe.law.streams import Streams
+from specframe.task.certify.enumeration import Law, branches, max_error
 from specframe.types import Draft, Frontier, How, Proposal, Verdict
-from tests.models import CPU, sampling_config
+from tests.small_models import CPU, sampling_config
 
 V = 3
 CONTEXT = (0,)

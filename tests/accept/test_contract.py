@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule
-from specframe.build import plan
-from specframe.compose import compose
-from specframe.streams import Streams
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
+from specframe.law.streams import Streams
 from specframe.types import Draft, How, Verdict
 from tests.accept.steps import (
     SHAPES,

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from specframe.accept.match import Match
-from specframe.laws import Laws
-from specframe.streams import Streams
-from specframe.tree.builder import TreeBuilder
+from specframe.drafting.builder import TreeBuilder
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.types import Draft, How, Verdict
 from tests.accept.steps import (
     SHAPES,

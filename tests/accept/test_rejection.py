@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from specframe.accept.rejection import Rejection
-from specframe.streams import Stream, Streams
-from specframe.task.broken import NoResidual
-from specframe.tree.builder import TreeBuilder
+from specframe.drafting.builder import TreeBuilder
+from specframe.law.streams import Stream, Streams
+from specframe.task.certify.broken import NoResidual
 from specframe.types import Draft, DrawCall, How, Proposal
 from tests.accept.steps import (
     SHAPES,

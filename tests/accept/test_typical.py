@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from specframe.accept.typical import Typical
-from specframe.laws import Laws
-from specframe.streams import Streams
-from specframe.tree.builder import TreeBuilder
+from specframe.drafting.builder import TreeBuilder
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.types import Draft
 from tests.accept.steps import (
     Path,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specframe.cache.base import CACHES, CacheManager
-from tests.models import CACHE_MAKERS, CPU
+from tests.small_models import CACHE_MAKERS, CPU
 
 LAYERS = 2
 

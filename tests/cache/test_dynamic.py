@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from specframe.cache.dynamic import Dynamic
-from tests.models import CPU
+from specframe.cache.dynamic import DynamicCache
+from tests.small_models import CPU
 
 
 def test_attention_sees_no_more_than_was_reserved() -> None:
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=10, device=CPU)
     for rows in (1, 5, 2):
         cache.reserve(rows)
@@ -18,7 +18,7 @@ def test_attention_sees_no_more_than_was_reserved() -> None:
 
 
 def test_grows_by_doubling() -> None:
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=10, device=CPU)
     sizes, addresses = set(), set()
     for token in range(1000):
@@ -34,7 +34,7 @@ def test_grows_by_doubling() -> None:
 
 
 def test_reset_gives_memory_back() -> None:
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=10, device=CPU)
     slots = cache.reserve(300)
     cache.update(0, torch.zeros(1, 1, 300, 1), torch.zeros(1, 1, 300, 1), slots)

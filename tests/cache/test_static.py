@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specframe.cache.static import Static
-from tests.models import CPU
+from specframe.cache.static import StaticCache
+from tests.small_models import CPU
 
 
-def fill(cache: Static, count: int) -> None:
+def fill(cache: StaticCache, count: int) -> None:
     slots = cache.reserve(count)
     entries = torch.ones(1, 1, count, 1)
     cache.update(0, entries, entries, slots)
@@ -17,7 +17,7 @@ def fill(cache: Static, count: int) -> None:
 
 
 def test_width_is_a_multiple_of_the_block() -> None:
-    cache = Static(capacity=None, block=16)
+    cache = StaticCache(capacity=None, block=16)
     cache.reset(rows=40, device=CPU)
     widths = []
     for _ in range(40):
@@ -27,7 +27,7 @@ def test_width_is_a_multiple_of_the_block() -> None:
 
 
 def test_addresses_stay() -> None:
-    cache = Static(capacity=None, block=16)
+    cache = StaticCache(capacity=None, block=16)
     cache.reset(rows=50, device=CPU)
     fill(cache, 1)
     address = cache._keys[0].data_ptr()
@@ -42,7 +42,7 @@ def test_addresses_stay() -> None:
 
 
 def test_capacity_is_checked_before_any_write() -> None:
-    cache = Static(capacity=10, block=4)
+    cache = StaticCache(capacity=10, block=4)
     cache.reset(rows=99, device=CPU)
     assert cache.capacity == 10
     fill(cache, 8)
@@ -56,7 +56,7 @@ def test_capacity_is_checked_before_any_write() -> None:
 
 
 def test_numbers_that_are_not_finite_do_not_outlive_a_reset() -> None:
-    cache = Static(capacity=None, block=16)
+    cache = StaticCache(capacity=None, block=16)
     cache.reset(rows=16, device=CPU)
     slots = cache.reserve(9)
     bad = torch.full((1, 1, 9, 1), float("nan"))

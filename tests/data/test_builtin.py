@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specframe.data.builtin import Builtin
-from specframe.data.prompts import read_prompts
+from specframe.prompts.reader import read_prompts
 
 
 def test_it_is_the_built_in_set() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.data.file import File
 from specframe.errors import ConfigError
 

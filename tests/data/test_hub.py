@@ -14,10 +14,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from specframe import catalogue
+from specframe.compose import catalogue
 from specframe.data.hub import Hub
-from specframe.data.prompts import PromptRecord, read_prompts
 from specframe.errors import ConfigError, MissingResource
+from specframe.prompts.reader import PromptRecord, read_prompts
 
 OPEN = "https://example.org/suite"
 

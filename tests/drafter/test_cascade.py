@@ -12,20 +12,20 @@ from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.drafter.cascade import Cascade
 from specframe.drafter.ngram import Ngram
-from specframe.engine import Decoding
 from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.loop import Decoding
 from specframe.records import StepRecord
-from specframe.stopping import Stopping
-from specframe.task.enumeration import Enumerator, branches, exact_law, max_error
-from specframe.task.law_checks import sampled_law
-from specframe.tree.chain import Chain
+from specframe.session.stopping import Stopping
+from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
+from specframe.task.certify.law_checks import sampled_law
+from specframe.tree.chain import ChainTree
 from specframe.types import How
 from tests.counting import HostReads
-from tests.models import (
+from tests.small_models import (
     PROMPT,
     Composition,
     assert_fresh,
@@ -92,7 +92,7 @@ def test_a_perfect_inner_target_is_accepted_in_full(length: int) -> None:
     """Whatever the inner steps are, `length` tokens are handed over, corrections among them."""
     drafter, _ = cascade("perfect", length=length)
     composed = Composition(target=target("llama"), drafter=drafter)
-    composed.tree = Chain(depth=7, max_nodes=8, proposal="place")
+    composed.tree = ChainTree(depth=7, max_nodes=8, proposal="place")
     outcome = decode(composed, PROMPT, COUNT)
     full = [record.num_accepted for record in outcome.records]
     assert set(full[:-1]) == {length}
@@ -205,7 +205,7 @@ def law_of(
         inside = Composition(
             target=middle,
             drafter=lm_of(toy(vocab_size=2, blend=0.9), middle),
-            tree=Chain(depth=1, max_nodes=3, proposal=how),
+            tree=ChainTree(depth=1, max_nodes=3, proposal=how),
             accept=rule,
             how=how,
             sampling=hot,
@@ -214,7 +214,7 @@ def law_of(
         outside = Composition(
             target=outer,
             drafter=made(inner=inner, model=middle, target=outer, length=2),
-            tree=Chain(depth=2, max_nodes=4, proposal="place"),
+            tree=ChainTree(depth=2, max_nodes=4, proposal="place"),
             accept=Rejection(),
             sampling=hot,
         )

@@ -8,8 +8,8 @@ import pytest
 
 from specframe.drafter.base import DRAFTERS
 from specframe.target.toy import Toy
-from tests.checkpoint.heads import words_for
 from tests.contract import DrafterContract
+from tests.heads.small_heads import words_for
 
 
 def on_toy(name: str) -> bool:

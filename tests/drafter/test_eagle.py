@@ -15,24 +15,24 @@ from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.drafter.eagle import Eagle
-from specframe.drafter.net.drafting import FeatureDrafter
-from specframe.drafter.net.heads import EagleNet
+from specframe.drafting.features import FeatureDrafter
 from specframe.errors import ConfigError
+from specframe.heads.eagle_net import EagleNet
 from specframe.records import Context
-from specframe.task.enumeration import exact_law, max_error, sequence_law
-from specframe.tree.chain import Chain
-from specframe.tree.static import Static
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.tree.chain import ChainTree
+from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Proposal
-from tests.checkpoint.heads import (
+from tests.counting import HostReads
+from tests.golden.runs import CPU, Golden, agrees, cached, root, run
+from tests.heads.small_heads import (
     HIDDEN,
     bigram_target,
     eagle_net,
     perfect_eagle,
     shape,
 )
-from tests.counting import HostReads
-from tests.golden.runs import CPU, Golden, agrees, cached, root, run
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,
@@ -157,9 +157,9 @@ def test_one_seed_gives_the_autoregressive_text(tree: str) -> None:
 def test_rejection_follows_the_exact_law(tree: str, how: How) -> None:
     small = toy(vocab_size=4)
     net = eagle_net(hidden=4, bias=False, shape=shape(4, heads=2, kv_heads=1, head_dim=2))
-    policy: Any = Chain(depth=2, max_nodes=4, proposal=how)
+    policy: Any = ChainTree(depth=2, max_nodes=4, proposal=how)
     if tree == "static":
-        policy = Static(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]])
+        policy = StaticTree(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]])
     composed = Composition(
         target=small,
         drafter=eagle(net, small),
@@ -320,7 +320,7 @@ def test_only_listed_tokens_are_drafted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cap", [None, 2.0])
 def test_a_part_of_the_head_is_the_rows_of_the_whole(cap: float | None, tmp_path: Path) -> None:
-    from specframe.drafter.net.tables import target_head
+    from specframe.heads.embeddings import target_head
 
     model = bigram_target()
     model._softcap = cap

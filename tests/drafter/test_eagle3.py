@@ -16,15 +16,15 @@ from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
 from specframe.drafter.eagle3 import Eagle3
-from specframe.drafter.net.heads import Eagle3Net
-from specframe.drafter.net.layers import View
 from specframe.errors import ConfigError
+from specframe.heads.eagle_net import Eagle3Net
+from specframe.heads.layers import View
 from specframe.records import Context
 from specframe.types import How
-from tests.checkpoint.heads import LAYERS, bigram_target, eagle3_net, perfect_eagle3
 from tests.counting import HostReads
 from tests.golden.runs import CPU, Golden, agrees, cached, root, run
-from tests.models import (
+from tests.heads.small_heads import LAYERS, bigram_target, eagle3_net, perfect_eagle3
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,

@@ -15,16 +15,27 @@ from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.cache.base import CacheManager, Window
-from specframe.cache.static import Static as StaticCache
+from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.early_exit import EarlyExit
+from specframe.drafting.builder import TreeBuilder
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.runtime.eager import Eager
 from specframe.target.hf import HF
 from specframe.tree.base import Source, TreePolicy
-from specframe.tree.builder import TreeBuilder
 from specframe.types import Budget, Frontier, Proposal
-from tests import models
-from tests.models import (
+from tests import small_models as models
+from tests.slow import (
+    TREES,
+    Slow,
+    cases,
+    composed,
+    count_blocks,
+    ends_on_a_leaf,
+    first_layers,
+    full_cases,
+    shape,
+)
+from tests.small_models import (
     CACHE_MAKERS,
     LAYERS,
     LONG_PROMPT,
@@ -41,17 +52,6 @@ from tests.models import (
     stop_config,
     target,
     tree_of,
-)
-from tests.slow import (
-    TREES,
-    Slow,
-    cases,
-    composed,
-    count_blocks,
-    ends_on_a_leaf,
-    first_layers,
-    full_cases,
-    shape,
 )
 from tests.test_syncs import check
 

@@ -13,13 +13,26 @@ import torch
 
 from specframe import load
 from specframe.accept.match import Match
-from specframe.cache.static import Static as StaticCache
+from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.layer_skip import LayerSkip
-from specframe.drafter.net.skipping import SkipSearch, evenly, inner_parts
+from specframe.drafter.layer_skip.search import SkipSearch, evenly, inner_parts
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.target.base import Target
 from specframe.target.hf import HF
-from tests.models import (
+from tests.slow import (
+    TREES,
+    Slow,
+    blocks_of,
+    cases,
+    composed,
+    count_blocks,
+    ends_on_a_leaf,
+    full_cases,
+    parts_of,
+    shape,
+    without,
+)
+from tests.small_models import (
     CACHE_MAKERS,
     LAYERS,
     LONG_PROMPT,
@@ -35,19 +48,6 @@ from tests.models import (
     sampling_config,
     target,
     tree_of,
-)
-from tests.slow import (
-    TREES,
-    Slow,
-    blocks_of,
-    cases,
-    composed,
-    count_blocks,
-    ends_on_a_leaf,
-    full_cases,
-    parts_of,
-    shape,
-    without,
 )
 from tests.test_syncs import check
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from specframe.errors import IncompatibleComponents
+from specframe.models.tokenizer import HFTokenizer
 from specframe.target.hf import HF
-from specframe.target.tokenizer import HFTokenizer
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,

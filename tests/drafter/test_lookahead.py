@@ -12,19 +12,19 @@ import torch
 
 from specframe import load
 from specframe.accept.match import Match
-from specframe.cache.static import Static as StaticCache
+from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.lookahead import Lookahead
 from specframe.errors import IncompatibleComponents
-from specframe.meter import Meter
-from specframe.metrics import Metrics
-from specframe.phrases import Pool, window_pattern
+from specframe.lookup.ngram_pool import Pool, window_pattern
+from specframe.measure.meter import Meter
+from specframe.measure.metrics import Metrics
 from specframe.target.toy import Toy
-from specframe.task.enumeration import exact_law, max_error, sequence_law
-from specframe.tree.chain import Chain
-from specframe.tree.native import Native
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.tree.chain import ChainTree
+from specframe.tree.native import NativeTree
 from specframe.types import Draft
 from tests.contract import make
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,
@@ -53,10 +53,10 @@ def lookahead(**changes: Any) -> Lookahead:
     return Lookahead(**{**SIZES, **changes})
 
 
-def native(drafter: Lookahead) -> Native:
+def native(drafter: Lookahead) -> NativeTree:
     """Exactly as many rows as the formula gives."""
     rows = (drafter.ngram - 1) * (drafter.window + drafter.guesses)
-    return Native(depth=drafter.ngram - 1, max_nodes=rows, proposal="place")
+    return NativeTree(depth=drafter.ngram - 1, max_nodes=rows, proposal="place")
 
 
 def run(drafter: Lookahead, family: str = "llama", prompt: Sequence[int] = PROMPT) -> Outcome:
@@ -179,7 +179,7 @@ def test_each_step_is_that_of_the_slow_account(family: str, changes: dict[str, A
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_chain_follows_what_most_guesses_say(family: str) -> None:
     expected = slow(family, PROMPT, COUNT, chain=True, guesses=4, window=4)
-    tree = Chain(depth=8, max_nodes=64, proposal="place")
+    tree = ChainTree(depth=8, max_nodes=64, proposal="place")
     drafter = lookahead(guesses=4, window=4)
     outcome = decode(Composition(target=target(family), drafter=drafter, tree=tree), PROMPT, COUNT)
     assert [record.tokens for record in outcome.records] == expected.steps

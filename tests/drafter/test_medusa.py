@@ -15,24 +15,24 @@ from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
-from specframe.checkpoint.medusa import save_medusa
 from specframe.drafter.medusa import Medusa
-from specframe.drafter.net.medusa import MedusaNet
 from specframe.errors import ConfigError
+from specframe.heads.medusa_file import save_medusa
+from specframe.heads.medusa_net import MedusaNet
 from specframe.target.hf import HF
-from specframe.task.enumeration import exact_law, max_error, sequence_law
-from specframe.tree.chain import Chain
-from specframe.tree.static import Static
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.tree.chain import ChainTree
+from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How
-from tests.checkpoint.medusa_heads import (
+from tests.counting import HostReads
+from tests.heads.small_medusa_heads import (
     follower,
     jumps_target,
     medusa_net,
     perfect_medusa,
     words_for,
 )
-from tests.counting import HostReads
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,
@@ -111,7 +111,7 @@ def run_jumps(shift: int, tree: Any, *, heads: int = 4, count: int = 31) -> Outc
 @pytest.mark.parametrize("tree", TREES)
 def test_perfect_heads_are_accepted_in_full(tree: str) -> None:
     paths = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 0, 0], [1, 0, 0]]
-    static = Static(depth=4, max_nodes=9, proposal="place", paths=paths)
+    static = StaticTree(depth=4, max_nodes=9, proposal="place", paths=paths)
     # 1 token by prefill and 6 passes of 4 + 1.
     made = run_jumps(0, static if tree == "static" else tree_of(tree))
     assert [len(record.tokens) for record in made.records] == [5] * 6
@@ -123,7 +123,7 @@ def test_heads_that_are_off_by_one_are_not(shift: int) -> None:
 
 
 def test_the_tree_is_as_deep_as_there_are_heads() -> None:
-    made = run_jumps(0, Chain(depth=6, max_nodes=8, proposal="place"), heads=2)
+    made = run_jumps(0, ChainTree(depth=6, max_nodes=8, proposal="place"), heads=2)
     assert {record.draft.depth for record in made.records[:-1]} == {2}
     assert [len(record.tokens) for record in made.records] == [3] * 10
 
@@ -176,7 +176,7 @@ def test_text_follows_the_targets_law(rule: str, how: How) -> None:
     composed = Composition(
         target=small,
         drafter=medusa(medusa_net(hidden=3, rows=3, heads=2), small),
-        tree=Static(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]]),
+        tree=StaticTree(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]]),
         accept=Match() if rule == "match" else Rejection(),
         how=how,
         sampling=sampling_config(0.9),

@@ -15,22 +15,22 @@ from torch import Tensor, nn
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.checkpoint.mtp import save_mtp
 from specframe.drafter.mtp import MTP
-from specframe.drafter.net.layers import View
-from specframe.drafter.net.mtp import MTPNet
 from specframe.errors import ConfigError
+from specframe.heads.layers import View
+from specframe.heads.mtp_file import save_mtp
+from specframe.heads.mtp_net import MTPNet
 from specframe.records import Context
 from specframe.target.base import Target
 from specframe.target.hf import HF
-from specframe.task.enumeration import exact_law, max_error, sequence_law
-from specframe.tree.chain import Chain
-from specframe.tree.static import Static
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.tree.chain import ChainTree
+from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Proposal
-from tests.checkpoint.heads import bigram_target, mtp_net, perfect_mtp, shape
 from tests.counting import HostReads
 from tests.golden.runs import CPU, root
-from tests.models import (
+from tests.heads.small_heads import bigram_target, mtp_net, perfect_mtp, shape
+from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,
@@ -45,7 +45,7 @@ from tests.models import (
     toy,
     tree_of,
 )
-from tests.models import model as model_of
+from tests.small_models import model as model_of
 
 TREES = ("chain", "static", "dynamic")
 COUNTS = (1, 2, 3)
@@ -277,9 +277,9 @@ def test_rejection_follows_the_exact_law(tree: str, how: How) -> None:
     small = toy(vocab_size=4)
     tiny = shape(4, heads=2, kv_heads=1, head_dim=2)
     net = mtp_net(modules=2, shape=tiny, vocab_size=4)
-    policy: Any = Chain(depth=2, max_nodes=4, proposal=how)
+    policy: Any = ChainTree(depth=2, max_nodes=4, proposal=how)
     if tree == "static":
-        policy = Static(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]])
+        policy = StaticTree(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]])
     composed = Composition(
         target=small,
         drafter=mtp(net, small),

@@ -14,7 +14,7 @@ from specframe.drafter.ngram import Ngram
 from specframe.errors import ConfigError
 from specframe.records import Context
 from specframe.types import Budget, TargetOutput
-from tests.models import Composition, decode, toy, tree_of
+from tests.small_models import Composition, decode, toy, tree_of
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specframe.tree.base import TREES
-from tests.models import Composition, decode, oracle, target, toy, tree_of
+from tests.small_models import Composition, decode, oracle, target, toy, tree_of
 
 
 @pytest.mark.parametrize("tree", sorted(TREES.names()))

@@ -13,22 +13,22 @@ import torch
 
 from specframe import load
 from specframe.accept.match import Match
-from specframe.build import run
-from specframe.compose import compose
+from specframe.compose.build import run
+from specframe.compose.overrides import compose
 from specframe.drafter.oracle import Oracle
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.generation import Engine
-from specframe.meter import Meter
-from specframe.metrics import Metrics
+from specframe.measure.meter import Meter
+from specframe.measure.metrics import Metrics
+from specframe.planning.rank_paths import expected_length, worth
 from specframe.records import StepRecord
-from specframe.task.terminal import one_line
+from specframe.session.engine import Engine
+from specframe.terminal.answer import one_line
 from specframe.tree.base import TreePolicy
-from specframe.tree.chain import Chain
-from specframe.tree.planning import expected_length, worth
-from specframe.tree.static import Static
+from specframe.tree.chain import ChainTree
+from specframe.tree.static import StaticTree
 from specframe.types import Draft
 from tests.counting import HostReads
-from tests.models import PROMPT, Composition, decode, oracle, sampling_config, target, tree_of
+from tests.small_models import PROMPT, Composition, decode, oracle, sampling_config, target, tree_of
 from tests.test_syncs import read_in
 
 PROMPT_TOY = (1, 2, 3, 1, 2)
@@ -47,9 +47,9 @@ def table(rates: Sequence[float], ranks: Sequence[float], depth: int) -> list[li
 
 def shape_of(policy: TreePolicy, draft: Draft, width: int) -> tuple[tuple[int, ...], ...]:
     """The rank paths of a draft by a policy over `width` candidates a node."""
-    if isinstance(policy, Chain):
+    if isinstance(policy, ChainTree):
         return tuple((0,) * depth for depth in range(1, draft.depth + 1))
-    if isinstance(policy, Static):
+    if isinstance(policy, StaticTree):
         return tuple(path for path in policy.paths if max(path) < width)
     paths: dict[int, tuple[int, ...]] = {0: ()}
     parents, origin = draft.parents.tolist(), draft.origin.tolist()

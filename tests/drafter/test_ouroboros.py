@@ -15,19 +15,19 @@ import torch
 
 import specframe
 from specframe.accept.match import Match
-from specframe.cache.static import Static as StaticCache
+from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.ouroboros import Ouroboros, Verified
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.phrases import Pool
+from specframe.lookup.ngram_pool import Pool
 from specframe.target.base import Target
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
 from specframe.task.base import Job
-from specframe.task.enumeration import exact_law, max_error, sequence_law
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.task.generate import Generate
-from specframe.tree.native import Native
+from specframe.tree.native import NativeTree
 from tests.counting import HostReads
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     LAYERS,
     LONG_PROMPT,
@@ -119,11 +119,11 @@ def ouroboros(name: str = "llama:noisy", cache: str = "dynamic", **changes: Any)
     )
 
 
-def native(drafter: Ouroboros) -> Native:
+def native(drafter: Ouroboros) -> NativeTree:
     """Room for every phrase whole."""
     tail = drafter.ngram - 1
     rows = 1 + drafter.draft_tokens + drafter.phrases * tail
-    return Native(depth=drafter.draft_tokens + tail, max_nodes=rows, proposal="place")
+    return NativeTree(depth=drafter.draft_tokens + tail, max_nodes=rows, proposal="place")
 
 
 def run(

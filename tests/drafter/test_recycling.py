@@ -15,13 +15,13 @@ import torch
 import specframe
 from specframe.drafter.recycling import Recycling
 from specframe.errors import IncompatibleComponents
-from specframe.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, Summary
 from specframe.task.base import Job
-from specframe.task.enumeration import exact_law, max_error, sequence_law
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.task.generate import Generate
-from specframe.task.terminal import Display
-from specframe.tree.static import Static
-from tests.models import (
+from specframe.terminal.answer import Display
+from specframe.tree.static import StaticTree
+from tests.small_models import (
     CPU,
     LONG_PROMPT,
     PROMPT,
@@ -55,7 +55,7 @@ def run(
     drafter: Recycling, family: str = "llama", prompt: Sequence[int] = PROMPT, count: int = COUNT
 ) -> Outcome:
     """Greedy text with the static tree of this file."""
-    tree = Static(depth=4, max_nodes=11, proposal="place", paths=SHAPE)
+    tree = StaticTree(depth=4, max_nodes=11, proposal="place", paths=SHAPE)
     made = toy() if family == "toy" else target(family)
     return decode(Composition(target=made, drafter=drafter, tree=tree), prompt, count)
 
@@ -292,7 +292,7 @@ def test_one_seed_gives_the_autoregressive_text(tree: str, keep: bool) -> None:
 def test_the_law_of_a_whole_text_is_exact(from_prompt: bool) -> None:
     small = toy(vocab_size=3)
     drafter = Recycling(target=small, width=2, from_prompt=from_prompt, keep=False)
-    tree = Static(depth=2, max_nodes=8, proposal="place", paths=[[0], [1], [1, 0]])
+    tree = StaticTree(depth=2, max_nodes=8, proposal="place", paths=[[0], [1], [1, 0]])
     made = Composition(
         target=small, drafter=drafter, tree=tree, sampling=sampling_config(1.0)
     ).engine()

@@ -18,8 +18,8 @@ from specframe.errors import ConfigError
 from specframe.records import Context
 from specframe.types import Budget, TargetOutput
 from tests.contract import make as make_tree
-from tests.models import Composition, decode, oracle, target, toy, tree_of
-from tests.test_automaton import ends
+from tests.lookup.test_suffix_automaton import ends
+from tests.small_models import Composition, decode, oracle, target, toy, tree_of
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))
 

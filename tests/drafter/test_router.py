@@ -13,25 +13,25 @@ from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.drafter.base import Drafter
 from specframe.drafter.lm import LM
 from specframe.drafter.ngram import Ngram
 from specframe.drafter.router import Router
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.generation import Engine
 from specframe.records import StepRecord
+from specframe.session.engine import Engine
 from specframe.target.toy import Toy
-from specframe.task.broken import Careless, NoResidual
-from specframe.task.enumeration import exact_law, max_error, sequence_law
+from specframe.task.certify.broken import Careless, NoResidual
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.tree.base import dealt
-from specframe.tree.chain import Chain
-from specframe.tree.static import Static
+from specframe.tree.chain import ChainTree
+from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Needs, Proposal
 from tests.counting import HostReads
 from tests.methods import Lookahead, Recycling
-from tests.models import (
+from tests.small_models import (
     CPU,
     LONG_PROMPT,
     PROMPT,
@@ -280,9 +280,9 @@ def engine(rule: AcceptRule, tree: str, how: How, mode: str, *, first: str = "ng
     return Composition(
         target=made,
         drafter=router(*parts, mode=mode),
-        tree=Chain(depth=2, max_nodes=8, proposal=how)
+        tree=ChainTree(depth=2, max_nodes=8, proposal=how)
         if tree == "chain"
-        else Static(depth=2, max_nodes=8, proposal=how, paths=paths),
+        else StaticTree(depth=2, max_nodes=8, proposal=how, paths=paths),
         accept=rule,
         how=how,
         sampling=sampling_config(0.9),

@@ -19,8 +19,8 @@ from specframe.records import Context
 from specframe.types import Budget, TargetOutput
 from tests.contract import make as make_tree
 from tests.drafts import builder, paths
-from tests.models import TINY, Composition, decode, oracle, target, toy, tree_of
-from tests.test_automaton import TOKENS, ends, texts
+from tests.lookup.test_suffix_automaton import TOKENS, ends, texts
+from tests.small_models import TINY, Composition, decode, oracle, target, toy, tree_of
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))
 NUMBERS = {

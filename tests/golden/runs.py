@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specframe.drafter.net.drafting import FeatureDrafter
+from specframe.drafting.builder import TreeBuilder
+from specframe.drafting.features import FeatureDrafter
+from specframe.law.sampling import Sampling
+from specframe.law.streams import Streams
 from specframe.records import Context, StepRecord
-from specframe.sampling import Sampling
-from specframe.streams import Streams
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.dynamic import Dynamic
+from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Draft, Frontier, TargetOutput, Verdict
 
 FOLDER = Path(__file__).parent
@@ -92,7 +92,7 @@ def run(
 def grown(golden: Golden, drafter: FeatureDrafter, context: Context) -> Draft:
     """The tree of one step."""
     depth, rows = golden.tree["depth"] + 1, golden.tree["total_tokens"]
-    policy = Dynamic(depth=depth, top_k=golden.tree["top_k"], max_nodes=rows, proposal="place")
+    policy = DynamicTree(depth=depth, top_k=golden.tree["top_k"], max_nodes=rows, proposal="place")
     sampling = Sampling(temperature=0.0, processors=[], warpers=[], vocabulary=128)  # type: ignore[arg-type]
     builder = TreeBuilder(
         context=context.ids, sampling=sampling, rng=Streams(seed=0), step=0, how="place"

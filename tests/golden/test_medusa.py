@@ -13,21 +13,21 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specframe import catalogue
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.typical import Typical
+from specframe.compose import catalogue
 from specframe.drafter.medusa import Medusa
-from specframe.drafter.net.medusa import MedusaNet, MedusaOptions
-from specframe.laws import Laws
+from specframe.drafting.builder import TreeBuilder
+from specframe.heads.medusa_net import MedusaNet, MedusaOptions
+from specframe.law.laws import Laws
+from specframe.law.sampling import Sampling, build_sampling
+from specframe.law.streams import Streams
 from specframe.records import Context
-from specframe.sampling import Sampling, build_sampling
-from specframe.streams import Streams
-from specframe.tree.builder import TreeBuilder
-from specframe.tree.static import Static
+from specframe.tree.static import StaticTree
 from specframe.types import Budget, Draft, TargetOutput
 from tests.golden.runs import CPU, Tables
-from tests.models import RUNTIME, sampling_config
+from tests.small_models import RUNTIME, sampling_config
 
 FOLDER = Path(__file__).parent / "medusa"
 TREES: dict[str, list[list[int]]] = json.loads((FOLDER / "trees.json").read_text(encoding="utf-8"))
@@ -41,12 +41,12 @@ def expected() -> dict[str, Tensor]:
 
 
 @lru_cache
-def preset(name: str) -> Static:
+def preset(name: str) -> StaticTree:
     """The tree of conf/tree/<name>.yaml."""
     with catalogue.configuration() as loader:
         held = catalogue.schema(loader, "tree", name)
     assert held.pop("name") == "static"
-    return Static(**{**held, "proposal": "place"})
+    return StaticTree(**{**held, "proposal": "place"})
 
 
 @lru_cache

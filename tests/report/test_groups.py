@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specframe.intervals import Bootstrap
+from specframe.measure.bootstrap import Bootstrap
 from specframe.report.groups import Group, differences, group
 from specframe.report.paired import compare, signed_rank
 from specframe.report.reasons import versus, why

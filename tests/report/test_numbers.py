@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specframe.errors import ConfigError
-from specframe.intervals import Bootstrap
-from specframe.report.answers import read_answers
+from specframe.measure.bootstrap import Bootstrap
+from specframe.report.run_answers import read_answers
 from specframe.report.runs import find
 from tests.report.folders import benchmark, manifest
 

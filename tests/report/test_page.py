@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 
-from specframe.intervals import Bootstrap
+from specframe.measure.bootstrap import Bootstrap
 from specframe.report.groups import group
 from specframe.report.page import Content, render
 from specframe.report.paired import compare

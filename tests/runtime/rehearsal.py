@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from specframe.capture.graphs import CapturedGraph
 from specframe.runtime.base import Pass, Tensors
-from specframe.runtime.capture import Recording
 from specframe.runtime.cudagraph import CudaGraph
 from tests.counting import is_read
 
@@ -29,7 +29,7 @@ from tests.counting import is_read
 class Rehearsal:
     """A `Recorder` for the CPU. made: recordings in order; warmed: runs as written before that."""
 
-    made: list[Recording] = field(default_factory=list)
+    made: list[CapturedGraph] = field(default_factory=list)
     warmed: int = 0
     replays: int = 0
     _left: list[list[Tensor]] = field(default_factory=list)  # outputs in memory of the pool
@@ -41,7 +41,7 @@ class Rehearsal:
         self.warmed += 1
         return fn(fed, held)
 
-    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> Recording:
+    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
         inputs = tuple(one.clone(memory_format=torch.contiguous_format) for one in fed)
         with untouched(held), _Tape() as tape:
             outputs = fn(inputs, held)
@@ -58,7 +58,7 @@ class Rehearsal:
         left = [one for one in outputs if _memory(one) in tape.memory]
         spoil(left)  # recording computes nothing
         self._left.append(left)
-        self.made.append(Recording(inputs=inputs, outputs=outputs, replay=replay))
+        self.made.append(CapturedGraph(inputs=inputs, outputs=outputs, replay=replay))
         return self.made[-1]
 
 

@@ -14,16 +14,16 @@ from torch._inductor import config as inductor
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from specframe.cache.base import CacheManager
-from specframe.engine import Parts
-from specframe.generation import Engine, Settings
-from specframe.manifest import describe
-from specframe.rehearsal import prepared
+from specframe.loop import Parts
 from specframe.runtime.base import Tensors
 from specframe.runtime.compile import Compile, _folder, _sizes
+from specframe.session.engine import Engine, Settings
+from specframe.session.manifest import describe
+from specframe.session.warmup import prepared
 from specframe.target.hf import HF
-from specframe.tree.chain import Chain
-from tests import models
-from tests.models import CACHE_MAKERS, RUNTIME, drafter_of
+from specframe.tree.chain import ChainTree
+from tests import small_models as models
+from tests.small_models import CACHE_MAKERS, RUNTIME, drafter_of
 
 MAX_NODES, COUNT = 4, 40
 PROMPTS = ((5, 17, 42, 17, 42, 8), tuple(range(60)), (3, 1) * 45)
@@ -38,7 +38,7 @@ def engine(target: HF, drafter: str, cache: str = "dynamic") -> Engine:
     parts = Parts(
         target=target,
         drafter=drafter_of(drafter, "llama"),
-        tree=Chain(depth=MAX_NODES - 1, max_nodes=MAX_NODES, proposal="place"),
+        tree=ChainTree(depth=MAX_NODES - 1, max_nodes=MAX_NODES, proposal="place"),
         accept=models.Match(),
         cache=made,
         runtime=target.runtime,

@@ -13,30 +13,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from specframe import growing, judging, load
+from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.capture import growing, judging
+from specframe.capture.graphs import CapturedGraph, Graphs
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.drafter.base import Drafter
 from specframe.drafter.eagle import Eagle
 from specframe.drafter.eagle3 import Eagle3
 from specframe.drafter.medusa import Medusa
 from specframe.drafter.mtp import MTP
 from specframe.errors import ConfigError
-from specframe.laws import Laws
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
 from specframe.runtime import cudagraph
 from specframe.runtime.base import Runtime, Tensors
-from specframe.runtime.capture import Graphs, Recording
 from specframe.runtime.cudagraph import CudaGraph
-from specframe.streams import Streams
 from specframe.target.hf import HF
 from specframe.types import Draft, How, Verdict
-from tests.checkpoint.heads import LAYERS, eagle3_net, eagle_net, mtp_net
-from tests.checkpoint.medusa_heads import medusa_net
 from tests.contract import RuntimeContract, make
 from tests.counting import HostReads
-from tests.models import (
+from tests.heads.small_heads import LAYERS, eagle3_net, eagle_net, mtp_net
+from tests.heads.small_medusa_heads import medusa_net
+from tests.runtime.rehearsal import Rehearsal, rehearsed
+from tests.small_models import (
     CACHE_MAKERS,
     CPU,
     LONG_PROMPT,
@@ -53,7 +55,6 @@ from tests.models import (
     sampling_config,
     tree_of,
 )
-from tests.runtime.rehearsal import Rehearsal, rehearsed
 
 Rule = tuple[str, How, float]  # word, how nodes are made, temperature
 
@@ -346,13 +347,13 @@ def test_control_a_buffer_that_moved() -> None:
 
 
 def test_control_outputs_that_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = Recording.__call__
+    inner = CapturedGraph.__call__
 
-    def shared(self: Recording, fed: Tensors) -> Tensors:
+    def shared(self: CapturedGraph, fed: Tensors) -> Tensors:
         inner(self, fed)
         return self.outputs
 
-    monkeypatch.setattr(Recording, "__call__", shared)
+    monkeypatch.setattr(CapturedGraph, "__call__", shared)
     with pytest.raises((AssertionError, ConfigError, IndexError, RuntimeError)):
         assert equal(composed(*EAGLE, rehearsed()), composed(*EAGLE, RUNTIME))
 
@@ -459,7 +460,7 @@ class TestRehearsed(RuntimeContract):
 @contextmanager
 def on(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr("specframe.build.device_of", lambda name: torch.device(device))
+        patch.setattr("specframe.compose.build.device_of", lambda name: torch.device(device))
         yield
 
 

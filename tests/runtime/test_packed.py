@@ -12,21 +12,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specframe.build import load
 from specframe.cache.base import CacheManager
-from specframe.cache.dynamic import Dynamic
+from specframe.cache.dynamic import DynamicCache
+from specframe.compose.build import load
+from specframe.costs.ceilings import Weights
 from specframe.errors import IncompatibleComponents
+from specframe.kernel import library as kernel
+from specframe.kernel import matrix
+from specframe.kernel.matrix import Kept, PackedLinear, PackedMatrix, pack_linears
+from specframe.kernel.trunk import FusedTrunk
 from specframe.runtime.eager import Eager
-from specframe.runtime.kernel import library as kernel
-from specframe.runtime.kernel import matrix
-from specframe.runtime.kernel.matrix import Kept, Packed, PackedLinear, pack_linears
-from specframe.runtime.kernel.trunk import FusedTrunk
-from specframe.runtime.packed import Packed as PackedRuntime
+from specframe.runtime.packed import PackedMatrix as PackedRuntime
 from specframe.runtime.packed import _compiled
 from specframe.target.hf import HF
-from specframe.task.ceilings import Weights
 from specframe.types import Rows
-from tests.models import model
+from tests.small_models import model
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16}  # widths that vectors divide
@@ -55,7 +55,7 @@ def both(name: str, **changes: Any) -> tuple[HF, HF]:
 @pytest.mark.parametrize("shape", [(64, 16), (1, 7), (33, 24), (95, 576), (130, 40)])
 def test_products(shape: tuple[int, int], form: Kept) -> None:
     weight, bias = torch.randn(shape), torch.randn(shape[0])
-    packed = Packed(weight, bias, kept=form)
+    packed = PackedMatrix(weight, bias, kept=form)
     kept = packed.unpacked().float()
     if form == "int8":  # half a step of each column's scale
         steps = weight.abs().amax(1, keepdim=True) / 127
@@ -73,14 +73,14 @@ def test_products(shape: tuple[int, int], form: Kept) -> None:
 
 def test_rounding_takes_its_rows_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(95, 24)
-    whole = Packed(weight, kept="int8").unpacked()
+    whole = PackedMatrix(weight, kept="int8").unpacked()
     monkeypatch.setattr(matrix, "_ROWS", 16)
-    assert torch.equal(Packed(weight, kept="int8").unpacked(), whole)
+    assert torch.equal(PackedMatrix(weight, kept="int8").unpacked(), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_rows_of_another_dtype_are_computed_in_float32(dtype: torch.dtype) -> None:
-    packed, x = Packed(torch.randn(33, 24)), torch.randn(5, 24).to(dtype)
+    packed, x = PackedMatrix(torch.randn(33, 24)), torch.randn(5, 24).to(dtype)
     assert torch.equal(packed(x), packed(x.float()))
 
 
@@ -109,7 +109,7 @@ def tree(cache: CacheManager, parents: list[int], order: list[int] | None = None
 
 
 def scored(target: HF, parents: list[int], **more: Any) -> Any:
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=64, device=target.device)
     target.prefill([3, 1, 4, 1, 5, 9, 2], cache)
     rows = tree(cache, parents, more.pop("order", None))
@@ -154,7 +154,7 @@ def test_parts_of_the_model(name: str) -> None:
 
 def resumed(target: HF) -> Tensor:
     """Logits of a tree whose first block ran on its own."""
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=64, device=target.device)
     target.prefill([3, 1, 4], cache)
     rows = tree(cache, [-1, 0, 0, 2])
@@ -177,7 +177,7 @@ def resumed(target: HF) -> Tensor:
 
 def test_a_resumed_pass_is_the_whole_one() -> None:
     _, packed = both("llama", **WIDE)
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=64, device=packed.device)
     packed.prefill([3, 1, 4], cache)
     whole = packed.forward(tree(cache, [-1, 0, 0, 2]), cache, want=torch.arange(4))
@@ -194,7 +194,7 @@ def test_a_node_computes_bit_for_bit_what_its_path_computes() -> None:
     ordered = scored(packed, parents)
     torch.testing.assert_close(found.logits, ordered.logits, rtol=1e-4, atol=1e-4)
     path = [0, 2, 3, 5]
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=64, device=packed.device)
     packed.prefill([3, 1, 4, 1, 5, 9, 2], cache)
     one_by_one = []
@@ -301,7 +301,7 @@ def test_a_mapped_weight_leaves_memory_once_packed(written: bool, tmp_path: Path
 def test_what_a_pass_reads_is_counted_alike() -> None:
     found = []
     for target in both("llama", **WIDE):
-        cache = Dynamic()
+        cache = DynamicCache()
         cache.reset(rows=8, device=target.device)
         target.prefill([3, 1, 4], cache)
         found.append(Weights.of(target, cache))
@@ -312,7 +312,7 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
 @pytest.mark.parametrize(("form", "size"), [("bfloat16", 2), ("int8", 1)])
 def test_what_a_pass_reads_is_counted_as_it_is_kept(form: Kept, size: int) -> None:
     target = HF.of(model("llama", **WIDE).float(), runtime=runtime(weights=form))
-    cache = Dynamic()
+    cache = DynamicCache()
     cache.reset(rows=8, device=target.device)
     target.prefill([3, 1, 4], cache)
     found = Weights.of(target, cache)
@@ -327,7 +327,7 @@ def test_weights_are_rounded_and_nothing_else(form: Kept) -> None:
     rounded = copy.deepcopy(made)
     for layer in rounded.modules():
         if isinstance(layer, nn.Linear):
-            layer.weight.data = Packed(layer.weight, kept=form).unpacked().float()
+            layer.weight.data = PackedMatrix(layer.weight, kept=form).unpacked().float()
     packed = HF.of(made, runtime=runtime(weights=form))
     plain = HF.of(rounded, runtime=Eager(buckets=None))
     found, expected = scored(packed, [-1, 0, 1]), scored(plain, [-1, 0, 1])
@@ -408,8 +408,8 @@ def test_a_broken_compiler_is_named(
 
 
 def test_tasks_on_the_models_own_layers_run_eager() -> None:
-    from specframe.build import plan
-    from specframe.compose import compose
+    from specframe.compose.build import plan
+    from specframe.compose.overrides import compose
 
     made = plan(compose(["task=distill", "target=toy", "runtime=packed"]))
     assert made.bound["runtime"].word == "eager"

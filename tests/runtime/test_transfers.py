@@ -11,18 +11,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from specframe.capture.graphs import CapturedGraph
 from specframe.drafter.eagle import Eagle
-from specframe.engine import Decoding
+from specframe.loop import Decoding
 from specframe.runtime.base import Pass, Tensors
-from specframe.runtime.capture import Recording
 from specframe.target import hf
 from specframe.target.hf import HF
 from specframe.types import How
-from tests.checkpoint.heads import eagle_net
 from tests.contract import make
 from tests.counting import is_read
-from tests.models import CACHE_MAKERS, PROMPT, Composition, model, sampling_config, tree_of
+from tests.heads.small_heads import eagle_net
 from tests.runtime.rehearsal import decomposed, rehearsed
+from tests.small_models import CACHE_MAKERS, PROMPT, Composition, model, sampling_config, tree_of
 
 
 class Transfers(TorchDispatchMode):
@@ -62,7 +62,7 @@ class Watching:
         with self.transfers:
             return fn(fed, held)
 
-    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> Recording:
+    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
         raise AssertionError("it is never warm")
 
 

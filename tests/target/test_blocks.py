@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specframe.target import base
 from specframe.target.hf import HF
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     CPU,
     LAYERS,

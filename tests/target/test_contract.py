@@ -10,7 +10,7 @@ import torch
 import specframe
 from specframe.target.base import TARGETS, Target
 from specframe.types import Draft
-from tests.models import (
+from tests.small_models import (
     CACHE_MAKERS,
     CPU,
     Composition,

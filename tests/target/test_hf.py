@@ -11,7 +11,7 @@ import torch
 
 from specframe.errors import IncompatibleComponents
 from specframe.target.hf import HF, _windows
-from tests.models import (
+from tests.small_models import (
     CPU,
     LONG_PROMPT,
     PROMPT,

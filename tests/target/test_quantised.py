@@ -11,7 +11,7 @@ from torch import nn
 
 from specframe import load
 from specframe.errors import ConfigError
-from tests.models import full_logits, model
+from tests.small_models import full_logits, model
 
 PROMPT = [3, 1, 4, 1, 5, 3, 1, 4]
 INT8 = "{_type: Int8WeightOnlyConfig, _version: 2, _data: {}}"

@@ -7,9 +7,9 @@ import torch
 
 import specframe
 from specframe.errors import ConfigError
-from specframe.generation import Engine
+from specframe.session.engine import Engine
 from specframe.target.random import Bytes, _made
-from specframe.task.quality import text_logits
+from specframe.task.benchmark.quality import text_logits
 
 SMALL = (
     *("target=random", "target.layers=2", "target.hidden=64", "target.intermediate=96"),

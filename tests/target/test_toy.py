@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specframe.target.toy import Letters
-from tests.models import CACHE_MAKERS, Composition, decode, prefilled, toy
+from tests.small_models import CACHE_MAKERS, Composition, decode, prefilled, toy
 
 
 def test_law_depends_on_two_tokens() -> None:

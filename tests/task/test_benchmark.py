@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.errors import ConfigError
-from specframe.meter import Meter
-from specframe.metrics import Metrics
-from specframe.task import sides as sides_module
+from specframe.measure.meter import Meter
+from specframe.measure.metrics import Metrics
 from specframe.task.base import Job
 from specframe.task.benchmark import Benchmark
-from specframe.task.quality import agreement, final_number, mean_logprob, number_is_right
-from specframe.task.sides import BASELINE, METHOD, Side, sides
+from specframe.task.benchmark import sides as sides_module
+from specframe.task.benchmark.quality import agreement, final_number, mean_logprob, number_is_right
+from specframe.task.benchmark.sides import BASELINE, METHOD, Side, sides
 
 LINES = (
     {"id": 1, "category": "one", "prompt": "abcab"},

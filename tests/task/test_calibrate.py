@@ -13,15 +13,15 @@ import pytest
 import torch
 
 import specframe
+from specframe.costs.calibration import Calibrator, RankCounts
 from specframe.drafter.medusa import Medusa
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.generation import Engine
+from specframe.planning.rank_paths import expected_length
+from specframe.session.engine import Engine
 from specframe.task.base import Job
 from specframe.task.calibrate import Calibrate
-from specframe.task.calibration import Calibrator, RankCounts
-from specframe.tree.planning import expected_length
-from tests.checkpoint.medusa_heads import jumps_target, perfect_medusa, words_for
-from tests.models import RUNTIME, Composition, lm_of, sampling_config, target, tree_of
+from tests.heads.small_medusa_heads import jumps_target, perfect_medusa, words_for
+from tests.small_models import RUNTIME, Composition, lm_of, sampling_config, target, tree_of
 
 VOCAB = 6
 

@@ -14,19 +14,20 @@ import torch
 
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
-from specframe.build import load, plan
-from specframe.compose import compose
+from specframe.compose.build import load, plan
+from specframe.compose.overrides import compose
 from specframe.drafter.none import NoDraft
 from specframe.errors import IncompatibleComponents
-from specframe.generation import Engine
-from specframe.laws import Laws
-from specframe.streams import Streams
-from specframe.task import certify, checks
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
+from specframe.session.engine import Engine
+from specframe.task import certify
 from specframe.task.base import Job
-from specframe.task.broken import Careless, NoResidual
-from specframe.task.certificate import Certificate
-from specframe.task.checks import Check, Texts, greedy_text, not_run
-from specframe.task.law_checks import chi_square
+from specframe.task.certify import text_checks as checks
+from specframe.task.certify.broken import Careless, NoResidual
+from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.law_checks import chi_square
+from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run
 from specframe.types import Draft, Verdict
 
 QUICK = ["task=certify", "target=toy", "task.draws=300", "task.length=3", "task.tokens=12"]
@@ -309,7 +310,7 @@ def test_chi_square_sees_shifts_impossible_texts_and_rare_cells() -> None:
 
 
 def test_oracle_remembers_what_it_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specframe.task import oracle
+    from specframe.task.certify import reference as oracle
 
     calls = []
     whole: Callable[..., Any] = oracle.full_forward

@@ -20,11 +20,11 @@ import pytest
 
 import specframe
 from specframe.errors import ConfigError
-from specframe.generation import Event
+from specframe.session.engine import Event
 from specframe.task.base import Job
 from specframe.task.chat import Chat
-from specframe.task.talk import Interrupt, Talk
-from specframe.task.terminal import Display
+from specframe.task.chat.talk import Interrupt, Talk
+from specframe.terminal.answer import Display
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -266,7 +266,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_events_of_one_step_stay_together() -> None:
-    from specframe.task.talk import _Answer
+    from specframe.task.chat.talk import _Answer
 
     events = [Event("first", 1, "a", 0), Event("accepted", 2, "b", 1), Event("bonus", 3, "c", 1)]
     interrupt = Interrupt()

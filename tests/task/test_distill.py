@@ -16,15 +16,15 @@ import torch
 from torch import nn
 
 import specframe
-from specframe.data.answers import Answer, read_answers, read_compact
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.generation import Engine, Settings
+from specframe.prompts.answers import Answer, read_answers, read_compact
+from specframe.prompts.questions import Question, Subject, batches_of
+from specframe.session.batched import Batched, packed
+from specframe.session.engine import Engine, Settings
 from specframe.target.hf import HF
 from specframe.task.base import Job
-from specframe.task.batched import Batched, packed
 from specframe.task.distill import Distill
-from specframe.task.questions import Question, Subject, batches_of
-from tests.models import RUNTIME, VOCAB, Composition, model, sampling_config, stop_config
+from tests.small_models import RUNTIME, VOCAB, Composition, model, sampling_config, stop_config
 
 EOS = (17, 36, 64, 96)  # answers of 2 to 32 tokens, and some that fill the limit
 NEW = 40  # more than a segment

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from specframe.task.enumeration import (
+from specframe.task.certify.enumeration import (
     Enumerator,
     TooManyBranches,
     branches,
@@ -18,7 +18,7 @@ from specframe.task.enumeration import (
     total_variation,
 )
 from specframe.types import How
-from tests.models import Composition, lm_of, sampling_config, toy, tree_of
+from tests.small_models import Composition, lm_of, sampling_config, toy, tree_of
 
 YES = torch.ones(1, dtype=torch.bool)
 

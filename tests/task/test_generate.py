@@ -18,12 +18,12 @@ import pytest
 
 import specframe
 from specframe.errors import ConfigError
-from specframe.generation import Engine, Event
-from specframe.manifest import recorded
-from specframe.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, Summary
+from specframe.session.engine import Engine, Event
+from specframe.session.manifest import recorded
 from specframe.task.base import Job
 from specframe.task.generate import Generate, _time_left
-from specframe.task.terminal import Display, plain
+from specframe.terminal.answer import Display, plain
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")

@@ -13,16 +13,16 @@ import pytest
 import torch
 
 import specframe
-from specframe.build import plan
-from specframe.compose import compose, replaced
-from specframe.metrics import peak_memory_bytes
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose, replaced
+from specframe.measure.metrics import peak_memory_bytes
 from specframe.runtime.packed import Packed
 from specframe.target.hf import HF
 from specframe.task.base import Job
-from specframe.task.footprint import footprint, weights_bytes
-from specframe.task.gaps import host_gaps, idle_share
-from specframe.task.peers import Question, Transformers
-from tests.models import CPU, model
+from specframe.task.benchmark.footprint import footprint, weights_bytes
+from specframe.task.benchmark.gaps import host_gaps, idle_share
+from specframe.task.benchmark.peers import PeerQuestion, Transformers
+from tests.small_models import CPU, model
 from tests.task.test_peers import comparison, job, sides, task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests of passes start no process."""
     held = {"peak_bytes": 4e6, "before_bytes": 1e6, "weights_bytes": 2e6, "cache_bytes": 0}
     found = {**held, "ratio": 2.0}
-    monkeypatch.setattr("specframe.task.lineup.footprint", lambda words: found)
+    monkeypatch.setattr("specframe.task.benchmark.lineup.footprint", lambda words: found)
 
 
 def test_passes_of_ours_and_of_peers(
@@ -71,7 +71,7 @@ def weights_of(asked: Job) -> int:
 
 def test_a_peers_pass_leaves_its_context(tmp_path: Path) -> None:
     held: Any = job(tmp_path).engine.parts.target.model  # type: ignore[attr-defined]
-    question = Question(model=held, draft=None, max_new_tokens=4, eos_ids=())
+    question = PeerQuestion(model=held, draft=None, max_new_tokens=4, eos_ids=())
     run = Transformers().pass_of(question, [1, 2, 3])
     assert run is not None
     first = run([4, 5]).logits
@@ -144,7 +144,7 @@ def test_a_process_does_not_inherit_the_peak_of_who_started_it() -> None:
     held = bytearray(300_000_000)
     held[::4096] = b"x" * len(held[::4096])
     mine = peak_memory_bytes(CPU)
-    code = "from specframe.metrics import *; print(peak_memory_bytes(torch.device('cpu')))"
+    code = "from specframe.measure.metrics import *; print(peak_memory_bytes(torch.device('cpu')))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )

@@ -14,20 +14,20 @@ import torch
 from rich.console import Console
 
 import specframe
-from specframe.build import plan
-from specframe.compose import compose, replaced
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose, replaced
 from specframe.errors import ConfigError
 from specframe.plugins import bootstrap
 from specframe.registry import Registry
-from specframe.task import peers as peers_module
 from specframe.task.base import Job
 from specframe.task.benchmark import Benchmark
-from specframe.task.compared import PeerSide
-from specframe.task.contest import Contest, Rules
-from specframe.task.forwards import forwards
-from specframe.task.peers import Peer, Question, Way, peer, peers
-from specframe.task.sides import BASELINE, METHOD, Side
-from tests.models import byte_tokenizer, model
+from specframe.task.benchmark import peers as peers_module
+from specframe.task.benchmark.compared import PeerSide
+from specframe.task.benchmark.contest import Contest, Rules
+from specframe.task.benchmark.forwards import forwards
+from specframe.task.benchmark.peers import Peer, PeerQuestion, Way, peer, peers
+from specframe.task.benchmark.sides import BASELINE, METHOD, Side
+from tests.small_models import byte_tokenizer, model
 from tests.task.test_benchmark import task as task_of
 
 RANDOM = (
@@ -266,7 +266,7 @@ def test_a_draft_that_the_target_names_assists(tmp_path: Path) -> None:
     asked = job(tmp_path)
     held = asked.engine.parts.target.model  # type: ignore[attr-defined]
     draft = specframe.load([*RANDOM, "target.seed=9"]).parts.target.model  # type: ignore[attr-defined]
-    question = Question(model=held, draft=draft, max_new_tokens=6, eos_ids=())
+    question = PeerQuestion(model=held, draft=draft, max_new_tokens=6, eos_ids=())
     ways = peers_module.Transformers().ways(question)
     assert [way.like for way in ways] == ["none", "ngram", "lm"]
     prompt = asked.engine.encode("hello")
@@ -310,10 +310,12 @@ class Echo(Peer):
 
     package: ClassVar[str] = "json"
 
-    def ways(self, question: Question) -> list[Way]:
+    def ways(self, question: PeerQuestion) -> list[Way]:
         return [Way(label="echo", answer=lambda prompt: prompt[-question.max_new_tokens :])]
 
-    def pass_of(self, question: Question, context: Sequence[int]) -> Callable[[Any], Any] | None:
+    def pass_of(
+        self, question: PeerQuestion, context: Sequence[int]
+    ) -> Callable[[Any], Any] | None:
         return None
 
 
@@ -334,7 +336,7 @@ def test_a_plugin_brings_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 PLUGIN = """
-from specframe.task.peers import Peer, Way, peer
+from specframe.task.benchmark.peers import Peer, Way, peer
 
 @peer("mine")
 class Mine(Peer):
@@ -386,7 +388,7 @@ def test_economize_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) ->
     ):
         monkeypatch.setitem(sys.modules, name, module)
     model = types.SimpleNamespace(device=torch.device("cpu"))
-    question = Question(model=model, draft=None, max_new_tokens=5, eos_ids=(2,))
+    question = PeerQuestion(model=model, draft=None, max_new_tokens=5, eos_ids=(2,))
     plain, guessed = peers_module.Economize().ways(question)
     assert plain.answer([1, 3]) == guessed.answer([1, 3]) == [7, 8]
     assert (plain.like, guessed.like) == ("none", "ngram")

@@ -13,21 +13,21 @@ import pytest
 import torch
 
 import specframe
-from specframe.build import plan
-from specframe.compose import compose
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
+from specframe.costs.ceilings import Ceilings, MeasuredPass, Weights, measured
+from specframe.costs.costing import BusyClock, Costing, Extent, row_counts
+from specframe.costs.fingerprint import differences, fingerprint, keep, kept, kept_at
+from specframe.costs.supply import shares_of, shipped_shares, supplied
 from specframe.errors import ConfigError
-from specframe.generation import Engine
+from specframe.planning.cost_table import CostTable, DraftCost
+from specframe.session.engine import Engine
 from specframe.task.base import Job
-from specframe.task.ceilings import Ceilings, Pass, Weights, measured
-from specframe.task.costing import BusyClock, Costing, Extent, row_counts
-from specframe.task.findings import Findings
-from specframe.task.fingerprint import differences, fingerprint, keep, kept, kept_at
 from specframe.task.profile import Profile
-from specframe.task.roofline import roofline
-from specframe.task.supply import shares_of, shipped_shares, supplied
-from specframe.tree.costs import CostTable, DraftCost
+from specframe.task.profile.findings import Findings
+from specframe.task.profile.roofline import roofline
 from tests.drafts import CHEAP
-from tests.models import PROMPT, Composition, decode, drafter_of, target
+from tests.small_models import PROMPT, Composition, decode, drafter_of, target
 
 SMALL = Extent(rows=(1, 2, 4), contexts=(8, 24), widths=(1, 2), repeats=1)
 
@@ -206,8 +206,8 @@ def test_a_pass_reads_every_weight_once() -> None:
 
 def test_the_roof_is_the_nearer_of_two_limits() -> None:
     ceilings = Ceilings(bytes_per_s=1e9, operations_per_s=4e9)
-    narrow = Pass(rows=1, context=8, bytes=1e6, operations=1e6, ms=2.0)
-    wide = Pass(rows=16, context=8, bytes=1e6, operations=16e6, ms=8.0)
+    narrow = MeasuredPass(rows=1, context=8, bytes=1e6, operations=1e6, ms=2.0)
+    wide = MeasuredPass(rows=16, context=8, bytes=1e6, operations=16e6, ms=8.0)
     assert narrow.limit_ms(ceilings) == pytest.approx(1.0)
     assert wide.limit_ms(ceilings) == pytest.approx(4.0)
     svg = roofline([narrow, wide], ceilings, title="a < b")
@@ -220,8 +220,8 @@ def test_the_roof_is_the_nearer_of_two_limits() -> None:
 
 def test_no_pass_lies_above_the_roof() -> None:
     low = Ceilings(bytes_per_s=1e9, operations_per_s=4e9)
-    quick = Pass(rows=1, context=8, bytes=1e6, operations=1e5, ms=0.5)
-    wide = Pass(rows=64, context=8, bytes=1e6, operations=16e6, ms=3.0)
+    quick = MeasuredPass(rows=1, context=8, bytes=1e6, operations=1e5, ms=0.5)
+    wide = MeasuredPass(rows=64, context=8, bytes=1e6, operations=16e6, ms=3.0)
     raised = low.above([quick, wide])
     assert raised.bytes_per_s == pytest.approx(2e9)
     assert raised.operations_per_s == pytest.approx(16e9 / 3)

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from specframe import build, load
-from specframe.build import plan
-from specframe.compose import compose
+from specframe import load
+from specframe.compose import build
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.target.base import TARGETS
-from specframe.task.hindsight import expected, fewest_steps, most_expected, walked
 from specframe.task.replay import Replay
-from specframe.task.replaying import read_record
-from tests.checkpoint.heads import words_for
+from specframe.task.replay.hindsight import expected, fewest_steps, most_expected, walked
+from specframe.task.replay.recorded import read_record
+from tests.heads.small_heads import words_for
 from tests.trace.test_full import PROMPTS, TOY, record
 
 WIDE = ("tree=dynamic", "tree.top_k=4", "tree.depth=4", "tree.max_nodes=24")

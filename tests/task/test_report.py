@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from specframe import build, cli
+from specframe import cli
+from specframe.compose import build
 from specframe.errors import ConfigError
 from specframe.task.report import Report
 from tests.report.folders import NASTY, Prompt, benchmark, trace

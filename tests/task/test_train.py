@@ -12,16 +12,16 @@ import torch
 import yaml
 
 import specframe
-from specframe import build
-from specframe.compose import compose
-from specframe.data.answers import read_answers, write_compact
+from specframe.compose import build
+from specframe.compose.overrides import compose
 from specframe.drafter.none import NoDraft
 from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.prompts.answers import read_answers, write_compact
 from specframe.target.hf import HF
 from specframe.task.train import read_any, recipe_of
-from specframe.train.origin import command, portable_tree
-from tests.models import speller
-from tests.train.lessons import small_target, write
+from specframe.training.origin import command, portable_tree
+from tests.small_models import speller
+from tests.training.lessons import small_target, write
 
 CHOICES = ("eagle", "hass", "eagle3", "medusa1", "medusa2", "mtp")
 RECIPES = ("eagle", "hass", "eagle3", "medusa1", "mtp")
@@ -232,7 +232,7 @@ def test_compact_answers_find_their_prompts(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     records = [{"id": "a", "turns": ["hello", "again"]}, {"id": "b", "turns": ["x"]}]
     prompts.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
-    from specframe.task.questions import encode_turns, read_subjects
+    from specframe.prompts.questions import encode_turns, read_subjects
 
     lines = []
     before: list[list[int]] = []

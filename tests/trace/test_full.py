@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from specframe import build, load
-from specframe.build import plan
-from specframe.compose import compose
+from specframe import load
+from specframe.compose import build
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.task.replaying import read_record
-from specframe.trace.full import Full, OneToken
-from specframe.trace.record import INDEX, AnswerFile, read_positions
-from specframe.tree.dynamic import Beams, Dynamic
+from specframe.task.replay.recorded import read_record
+from specframe.trace.full import FullTrace, OneToken
+from specframe.tracing.positions import INDEX, PositionFile, read_positions
+from specframe.tree.dynamic import Beams, DynamicTree
 from specframe.types import Budget
 from tests.contract import make
 from tests.drafts import Table, builder, paths
-from tests.models import Composition, decode, drafter_of, toy
+from tests.small_models import Composition, decode, drafter_of, toy
 
 TOY = ("target=toy", "max_new_tokens=16")
 PROMPTS = ("abcab", "fedcba")
@@ -88,7 +89,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     file = folder / "positions" / "00000.npz"
     positions = read_positions(file)
     assert {call.source for one in positions for call in one.calls} == {"ngram", "lm"}
-    AnswerFile(positions).write(tmp_path / "again.npz")
+    PositionFile(positions).write(tmp_path / "again.npz")
     again = read_positions(tmp_path / "again.npz")
     for one, other in zip(positions, again, strict=True):
         for call, same in zip(one.calls, other.calls, strict=True):
@@ -105,8 +106,8 @@ def test_beams_draft_the_same_and_ask_for_all_smaller_ones(seed: int, how: Any) 
     given = {"depth": 4, "top_k": 4, "max_nodes": 12, "proposal": how}
     whole, recorded = builder(how=how), builder(how=how)
     budget = Budget(rows=12, depth=4)
-    Dynamic(**given).grow(whole, Table(seed), budget)
-    beams = Dynamic(**given).recording()
+    DynamicTree(**given).grow(whole, Table(seed), budget)
+    beams = DynamicTree(**given).recording()
     assert isinstance(beams, Beams)
     beams.grow(recorded, Table(seed), budget)
     assert paths(whole.build()) == paths(recorded.build())
@@ -114,7 +115,7 @@ def test_beams_draft_the_same_and_ask_for_all_smaller_ones(seed: int, how: Any) 
     assert len(asked) <= beams.max_expanded
     for top_k in range(1, 5):
         small = builder(how=how)
-        Dynamic(**{**given, "top_k": top_k}).grow(small, Table(seed), budget)
+        DynamicTree(**{**given, "top_k": top_k}).grow(small, Table(seed), budget)
         assert _asked(small) <= asked
 
 
@@ -137,11 +138,11 @@ def test_a_plain_beam_would_not_do() -> None:
     missing = 0
     for seed in range(40):
         wide = builder()
-        Dynamic(depth=4, top_k=4, max_nodes=12, proposal="place").grow(
+        DynamicTree(depth=4, top_k=4, max_nodes=12, proposal="place").grow(
             wide, Table(seed), Budget(rows=12, depth=4)
         )
         chain = builder()
-        Dynamic(depth=4, top_k=1, max_nodes=12, proposal="place").grow(
+        DynamicTree(depth=4, top_k=1, max_nodes=12, proposal="place").grow(
             chain, Table(seed), Budget(rows=12, depth=4)
         )
         missing += not _asked(chain) <= _asked(wide)
@@ -170,15 +171,15 @@ def test_whole_branches_are_refused(tmp_path: Path) -> None:
 def test_an_answer_that_was_cut_short_is_not_there_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen, inner = [], AnswerFile.write
+    seen, inner = [], PositionFile.write
 
-    def failing(self: AnswerFile, path: Path) -> None:
+    def failing(self: PositionFile, path: Path) -> None:
         seen.append(path)
         if len(seen) == 2:
             raise KeyboardInterrupt
         inner(self, path)
 
-    monkeypatch.setattr(AnswerFile, "write", failing)
+    monkeypatch.setattr(PositionFile, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         record(tmp_path, "drafter=lm")
     assert len(read_record(tmp_path).answers) == 1
@@ -204,6 +205,6 @@ def test_one_token_is_the_targets_own() -> None:
 
 
 def test_it_takes_the_words_of_its_file() -> None:
-    assert isinstance(make("trace", "full"), Full)
+    assert isinstance(make("trace", "full"), FullTrace)
     made = plan(compose(["target=toy", "drafter=lm", "trace=full", "trace.top_k=4"]))
     assert made.bound["trace"].make().top_k == 4

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from specframe import build, load
-from specframe.build import plan
-from specframe.compose import compose
+from specframe import load
+from specframe.compose import build
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
 from specframe.errors import IncompatibleComponents
 from specframe.records import StepRecord
 from specframe.task.base import TASKS, Job
 from specframe.task.generate import Generate
 from specframe.trace.base import Asked
-from specframe.trace.glyphs import Glyphs
-from specframe.trace.steps import FILE, Steps
+from specframe.trace.steps import FILE, StepTrace
+from specframe.tracing.glyphs import Glyphs
 from tests.counting import HostReads
-from tests.models import Composition, speller, stop_config, toy
+from tests.small_models import Composition, speller, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
 
@@ -63,7 +64,7 @@ def traced(
 ) -> tuple[list[dict[str, Any]], list[StepRecord], list[int]]:
     """Lines of one answer, its records, and its tokens."""
     engine, kept = load([*TOY, *words]), Kept()
-    with Steps(softmax=softmax).open(engine, folder, {}) as recorder:
+    with StepTrace(softmax=softmax).open(engine, folder, {}) as recorder:
         watchers = [kept, *recorder.watch(ASKED)]
         made = engine.generate(ASKED.prompt_tokens, observers=watchers)
         recorder.end(made, {"prefill_s": 0.25, "num_steps": len(kept.records)})
@@ -170,7 +171,7 @@ def test_a_stop_cuts(tmp_path: Path) -> None:
     for stop in set(text):
         engine.stop = stop_config(eos=[stop])
         made = engine.engine(24)
-        with Steps(softmax=False).open(made, tmp_path, {}) as recorder:
+        with StepTrace(softmax=False).open(made, tmp_path, {}) as recorder:
             answer = made.generate([0, 1, 2], observers=recorder.watch(ASKED))
             recorder.end(answer, {"prefill_s": 0.0})
         *_, last, end = lines(tmp_path)
@@ -184,7 +185,7 @@ def test_a_stop_cuts(tmp_path: Path) -> None:
 
 def test_a_killed_run_keeps_its_lines(tmp_path: Path) -> None:
     engine = load([*TOY, "drafter=lm"])
-    recorder = Steps(softmax=True).open(engine, tmp_path, {})
+    recorder = StepTrace(softmax=True).open(engine, tmp_path, {})
     loop = engine.decoding(observers=recorder.watch(ASKED))
     loop.begin(ASKED.prompt_tokens)
     for done in range(3):
@@ -213,15 +214,15 @@ def test_it_reads_once_a_step(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tests.models import sampling_config
+    from tests.small_models import sampling_config
 
     given = composed("toy", drafter, tree, rule, how, sampling=sampling_config(temperature))
     reads = HostReads()
     watch(reads, given.target, given.cache, monkeypatch)
-    with Steps(softmax=True).open(given.engine(), tmp_path, {}) as recorder:
+    with StepTrace(softmax=True).open(given.engine(), tmp_path, {}) as recorder:
         loop = given.decoding(16, recorder.watch(ASKED))
         for seen in read_in(loop, reads, (1, 2, 1, 2)):
-            assert len(seen) == declared(given, loop) + Steps.extra_syncs, seen
+            assert len(seen) == declared(given, loop) + StepTrace.extra_syncs, seen
 
 
 def test_tokens_are_shown_readably() -> None:
@@ -259,7 +260,7 @@ def test_several_answers_and_one_that_cannot_be_given(tmp_path: Path) -> None:
         prompt=None,
         prompts=prompts,
         rebuild=lambda more: engine,
-        trace=Steps(softmax=False),
+        trace=StepTrace(softmax=False),
     )
     assert Generate(stream=True, colour="never", show_rejected="auto").run(job) == 1
     assert [line["answer"] for line in lines(tmp_path) if line["kind"] == "end"] == [0, 2]
@@ -268,7 +269,7 @@ def test_several_answers_and_one_that_cannot_be_given(tmp_path: Path) -> None:
 
 def test_one_token_has_no_step(tmp_path: Path) -> None:
     engine = load([*TOY, "drafter=lm"])
-    with Steps(softmax=False).open(engine, tmp_path, {}) as recorder:
+    with StepTrace(softmax=False).open(engine, tmp_path, {}) as recorder:
         made = engine.generate([1, 2], max_new_tokens=1, observers=recorder.watch(ASKED))
         recorder.end(made, {"prefill_s": 0.5})
     answer, end = lines(tmp_path)
@@ -287,7 +288,7 @@ def test_what_is_measured_is_never_traced(task: str) -> None:
 def test_nothing_large_is_kept_past_a_step(tmp_path: Path) -> None:
     """A record's tensors live until the next pass: what waits to be written has none of them."""
     engine = load([*TOY, "drafter=lm"])
-    recorder: Any = Steps(softmax=True).open(engine, tmp_path, {})
+    recorder: Any = StepTrace(softmax=True).open(engine, tmp_path, {})
     loop = engine.decoding(observers=recorder.watch(ASKED))
     loop.begin(ASKED.prompt_tokens)
     record = loop.step()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specframe.tracker.base import Run, Tracker
+from specframe.tracker.base import TrackedRun, Tracker
 
 
 class Broken(Tracker):
@@ -13,7 +13,7 @@ class Broken(Tracker):
     word: ClassVar[str] = "broken"
     package: ClassVar[str] = "json"
 
-    def log(self, run: Run) -> None:
+    def log(self, run: TrackedRun) -> None:
         raise OSError(f"no server for {run.status}")
 
 

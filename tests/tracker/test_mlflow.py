@@ -12,7 +12,7 @@ import pytest
 
 from specframe.errors import MissingResource
 from specframe.tracker import base
-from specframe.tracker.base import Run
+from specframe.tracker.base import TrackedRun
 from specframe.tracker.mlflow import MLflow
 
 
@@ -69,7 +69,7 @@ def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     config: dict[str, Any] = {f"key{i}": i for i in range(150)} | {"long": "x" * 9000}
     for status in ("ok", "failed"):
         tracker.log(
-            Run(
+            TrackedRun(
                 name="abc",
                 sweep="swept",
                 directory=tmp_path,

@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 import specframe
-from specframe.tracker.base import Run, Tracker
+from specframe.tracker.base import TrackedRun, Tracker
 
 REPOSITORY = Path(specframe.__file__).parents[1]
 
@@ -63,9 +63,9 @@ class Told(Tracker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runs: list[Run] = []
+        self.runs: list[TrackedRun] = []
 
-    def log(self, run: Run) -> None:
+    def log(self, run: TrackedRun) -> None:
         self.runs.append(run)
 
 

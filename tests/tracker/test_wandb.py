@@ -11,7 +11,7 @@ import pytest
 
 from specframe.errors import MissingResource
 from specframe.tracker import base
-from specframe.tracker.base import Run
+from specframe.tracker.base import TrackedRun
 from specframe.tracker.wandb import WandB
 
 
@@ -33,7 +33,7 @@ def test_a_run_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     fake: Any = ModuleType("wandb")
     fake.init, fake.Settings = init, dict
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    run = Run(
+    run = TrackedRun(
         name="abc",
         sweep="swept",
         directory=tmp_path,

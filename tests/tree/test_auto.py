@@ -14,19 +14,19 @@ from specframe import load
 from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
 from specframe.drafter.ngram import Ngram
-from specframe.prospect import Prospect
+from specframe.lookup.foresight import Prospect
+from specframe.lookup.trie import Trie
+from specframe.planning.cost_table import CostTable, DraftCost
+from specframe.planning.speed import Speeds
 from specframe.records import StepRecord
-from specframe.task.enumeration import Enumerator, branches, exact_law, max_error
-from specframe.tree.auto import Auto
-from specframe.tree.costs import CostTable, DraftCost
-from specframe.tree.speed import Speeds
-from specframe.trie import Trie
+from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
+from specframe.tree.auto import AutoTree
 from specframe.types import Budget, Frontier, Proposal
 from tests.contract import make
 from tests.counting import HostReads
 from tests.drafts import builder, paths, plain_sampling
 from tests.methods import Lookahead
-from tests.models import (
+from tests.small_models import (
     PROMPT,
     VOCAB,
     Composition,
@@ -53,8 +53,10 @@ DEAR = replace(FREE, rows=(1, 2), pass_ms=((10.0, 20.0),))
 COPIED = (5, 17, 42, 8, 61, 3, 90, 5, 17, 42, 8)  # its end has occurred
 
 
-def auto(costs: CostTable, **changes: Any) -> Auto:
-    made: Auto = make("tree", "auto", **{"proposal": "place", "depth": 4, "margin": 0.0, **changes})
+def auto(costs: CostTable, **changes: Any) -> AutoTree:
+    made: AutoTree = make(
+        "tree", "auto", **{"proposal": "place", "depth": 4, "margin": 0.0, **changes}
+    )
     return made.priced(costs)
 
 

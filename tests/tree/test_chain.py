@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from specframe.tree.chain import Chain
+from specframe.tree.chain import ChainTree
 from specframe.types import Budget
 from tests.drafts import Table, builder, paths
 
 
-def chain(depth: int) -> Chain:
+def chain(depth: int) -> ChainTree:
     """A chain that is placed."""
-    return Chain(depth=depth, max_nodes=40, proposal="place")
+    return ChainTree(depth=depth, max_nodes=40, proposal="place")
 
 
 @pytest.mark.parametrize(

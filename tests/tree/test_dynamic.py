@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from specframe.tree.dynamic import Dynamic
+from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Frontier, Proposal
 from tests.drafts import VOCAB, Table, builder, check_draft, paths
 
@@ -32,12 +32,12 @@ def eagle2(
     return sorted(made, key=lambda one: (-one[0], one[1]))
 
 
-def dynamic(depth: int, top_k: int, max_nodes: int) -> Dynamic:
+def dynamic(depth: int, top_k: int, max_nodes: int) -> DynamicTree:
     """The policy under test."""
-    return Dynamic(depth=depth, top_k=top_k, max_nodes=max_nodes, proposal="place")
+    return DynamicTree(depth=depth, top_k=top_k, max_nodes=max_nodes, proposal="place")
 
 
-def grown(policy: Dynamic, source: object, *, temperature: float = 1.0) -> list[Path]:
+def grown(policy: DynamicTree, source: object, *, temperature: float = 1.0) -> list[Path]:
     """Token paths of its draft."""
     made = builder(temperature=temperature)
     budget = Budget(rows=policy.max_nodes, depth=policy.depth)

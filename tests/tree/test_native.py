@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from specframe.errors import IncompatibleComponents
-from specframe.tree.native import Native
+from specframe.tree.native import NativeTree
 from specframe.types import Budget, Frontier, Proposal
 from tests.drafts import builder, check_draft, paths
 
@@ -32,7 +32,7 @@ def grown(
 ) -> list[tuple[int, ...]]:
     """Token paths of the tree."""
     made, budget = builder(), Budget(rows=rows, depth=depth)
-    Native(depth=6, max_nodes=20, proposal="place").grow(made, Branches(branches), budget)
+    NativeTree(depth=6, max_nodes=20, proposal="place").grow(made, Branches(branches), budget)
     assert made.num_rows == made.build().num_rows
     check_draft(made.build(), budget)
     assert made.build().alive.all(), "nothing is verified in vain"

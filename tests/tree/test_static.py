@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specframe.tree.base import ProposalKind
-from specframe.tree.static import Static
+from specframe.tree.static import StaticTree
 from specframe.types import Budget, Frontier, Proposal
 from tests.drafts import Table, builder, check_draft, paths
 
@@ -20,12 +20,12 @@ GOOD = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 1, 0]]
 
 def static(
     given: Any, *, proposal: ProposalKind = "place", depth: int = 6, rows: int = 40
-) -> Static:
+) -> StaticTree:
     """A tree of these paths."""
-    return Static(depth=depth, max_nodes=rows, proposal=proposal, paths=given)
+    return StaticTree(depth=depth, max_nodes=rows, proposal=proposal, paths=given)
 
 
-def grown(tree: Static, *, rows: int = 40, depth: int = 9, source: Any = None) -> list[Any]:
+def grown(tree: StaticTree, *, rows: int = 40, depth: int = 9, source: Any = None) -> list[Any]:
     """Token paths of the tree over a random table."""
     made = builder()
     tree.grow(made, source or Table(2), Budget(rows=rows, depth=depth))

@@ -1,0 +1,2 @@
+"""Composition: from the words of a command line to components: bind, check, explain, load, keep
+loaded."""

@@ -1,0 +1,102 @@
+"""What there is to choose from: where conf/ is, its groups, their options and their files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from omegaconf import OmegaConf
+
+from specframe.plugins import SpecframeSearchPath, bootstrap
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CONFIG_NAME = "config"
+
+
+def conf_dir() -> Path:
+    """The absolute folder of the configuration: inside a wheel, or beside it in a checkout."""
+    places = [PACKAGE / "conf", PACKAGE.parent / "conf"]
+    for place in places:
+        if (place / f"{CONFIG_NAME}.yaml").is_file():
+            return place
+    raise FileNotFoundError(f"no {CONFIG_NAME}.yaml in {places[0]} or {places[1]}: install again")
+
+
+def hydra_version_args(function: Callable[..., Any]) -> dict[str, Any]:
+    """Hydra 1.3 wants a version base; 1.4 warns of one, and `main` wants a whitelist instead."""
+    if "execution_whitelist" not in inspect.signature(hydra.main).parameters:
+        return {"version_base": "1.3"}
+    allowed = ("specframe.*", "logging.*", "rich.logging.*")
+    return {"execution_whitelist": allowed} if function is hydra.main else {}
+
+
+@contextmanager
+def configuration(config_dirs: Sequence[str] = ()) -> Iterator[ConfigLoader]:
+    """Hydra set up on conf/, the plugins and further folders; gives its loader.
+
+    Inside a running job or a host program's own Hydra session, that one is put back afterwards.
+    """
+    bootstrap()
+    keeper = GlobalHydra.instance()
+    held = keeper.hydra
+    keeper.clear()
+    SpecframeSearchPath.first = tuple(str(Path(folder).resolve()) for folder in config_dirs)
+    version = hydra_version_args(hydra.initialize_config_dir)
+    try:
+        with hydra.initialize_config_dir(str(conf_dir()), job_name="specframe", **version):
+            yield GlobalHydra.instance().config_loader()
+    finally:
+        SpecframeSearchPath.first = ()
+        GlobalHydra.instance().hydra = held
+
+
+def default_choices(loader: ConfigLoader) -> dict[str, str | None]:
+    """Option by group in the primary config; None where a group may stay without one."""
+    chosen: dict[str, str | None] = {}
+    for entry in _content(loader, "", CONFIG_NAME).get("defaults", []):
+        if isinstance(entry, dict):  # else `_self_`, and " " is in `override hydra/help`
+            chosen |= {key: value for key, value in entry.items() if " " not in key}
+    return chosen
+
+
+def groups(loader: ConfigLoader) -> list[str]:
+    """The axes and other groups at the top of conf/, plugins included."""
+    return sorted(name for name in loader.list_groups("") if name != "hydra")
+
+
+def options(loader: ConfigLoader, group: str) -> list[str]:
+    """The options of a group, plugins included."""
+    return sorted(loader.get_group_options(group, results_filter=ObjectType.CONFIG))
+
+
+def option_files(loader: ConfigLoader, group: str, option: str) -> list[Path]:
+    """The YAML files that define an option, in order of precedence: Hydra takes the first."""
+    found = []
+    for source in loader.get_sources():
+        if source.scheme() == "file":
+            found.append(Path(source.path) / group / f"{option}.yaml")
+    return [path for path in found if path.is_file()]
+
+
+def schema(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
+    """The keys that an option's YAML lists, with their values, those it inherits included."""
+    content = _content(loader, group, option)
+    merged: dict[str, Any] = {}
+    for entry in content.pop("defaults", None) or []:
+        if isinstance(entry, str) and entry not in ("_self_", option):
+            merged |= schema(loader, group, entry)
+    return merged | content
+
+
+def _content(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
+    """One YAML file as it stands; {} where there is none or it holds no mapping."""
+    files = option_files(loader, group, option)
+    content = OmegaConf.to_container(OmegaConf.load(files[0])) if files else None
+    return {str(key): item for key, item in content.items()} if isinstance(content, dict) else {}

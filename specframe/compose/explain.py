@@ -1,0 +1,200 @@
+"""Says in one line what is wrong with the words of a command, from the YAML files alone.
+
+Nothing of a component is imported here, so a misspelt word is answered at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from specframe.compose.binding import no_such_field
+from specframe.compose.catalogue import (
+    CONFIG_NAME,
+    configuration,
+    default_choices,
+    groups,
+    options,
+)
+from specframe.compose.keys import unknown_at_top, unknown_in_option
+from specframe.compose.members import is_composite
+from specframe.plugins import bootstrap
+from specframe.registry import no_such_option
+
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+FREE_TEXT = ("prompt",)  # keys whose values are prose, with commas and quotes in it
+
+
+def explain(
+    exc: Exception, words: Sequence[str], *, multirun: bool = False, config_dirs: Sequence[str] = ()
+) -> str:
+    """The one line for an error of Hydra on these words; Hydra's own text where we know none."""
+    problem = first_problem(words, multirun=multirun, config_dirs=config_dirs)
+    if problem is not None:
+        return problem
+    causes = [exc, exc.__cause__]
+    return " ".join(" ".join(str(cause).split()) for cause in causes if cause is not None)
+
+
+def first_problem(
+    words: Sequence[str], *, multirun: bool, config_dirs: Sequence[str] = ()
+) -> str | None:
+    """The one line for what is wrong with these words, None where nothing is found."""
+    try:
+        with configuration(config_dirs) as loader:
+            return next(_problems(words, multirun, loader), None)
+    except COMPOSITION_ERRORS:
+        return None  # something rarer than these checks
+
+
+def repeated(words: Sequence[str], config_dirs: Sequence[str] = ()) -> str | None:
+    """The one line for an axis that is chosen twice, of which Hydra would take the last."""
+    keys = [word.partition("=")[0] for word in words if "=" in word]
+    twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1 and "." not in key]
+    if not twice:
+        return None
+    with configuration(config_dirs) as loader:
+        axes = groups(loader)
+    for key in twice:
+        if key in axes:
+            given = ", ".join(word for word in words if word.startswith(f"{key}="))
+            return f"{key} is given {keys.count(key)} times ({given}); keep one"
+    return None
+
+
+def _problems(words: Sequence[str], multirun: bool, loader: ConfigLoader) -> Iterator[str]:
+    """What is wrong, the most basic first: grammar, options, repeated words, keys."""
+    parser = OverridesParser.create(config_loader=loader)
+    parsed: list[Override] = []
+    for word in words:
+        try:
+            parsed.append(parser.parse_override(word))
+        except HydraException:
+            yield _bad_grammar(word)
+            return
+    for override in parsed:
+        if override.is_sweep_override() and not multirun:
+            yield _unasked_sweep(override, loader)
+    yield from _bad_options(parsed, loader)
+    chosen = [override for override in parsed if _is_choice(override, loader)]
+    yield from _bad_keys(parsed, chosen, loader)
+
+
+def _bad_grammar(word: str) -> str:
+    key, equals, value = word.partition("=")
+    if not equals:
+        return f"{word}: a word is written key=value, such as drafter=ngram"
+    return f"{key}: the value does not parse; {_how_to_quote(key, value)}"
+
+
+def _unasked_sweep(override: Override, loader: ConfigLoader) -> str:
+    word = str(override.input_line).removeprefix("++")
+    key, _, value = word.partition("=")
+    if key in FREE_TEXT:
+        return f"{key}: a comma makes it a list of values; {_how_to_quote(key, value)}"
+    listed = "" if _is_choice(override, loader) else f", and {key}=[{value}] is a list"
+    return f"{word}: several values are a sweep: add -m{listed}"
+
+
+def _how_to_quote(key: str, value: str) -> str:
+    # Hydra halves backslashes only before a quote; then the shell's own single quotes.
+    quoted = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value)
+    quoted = quoted.replace("'", "'\\''")
+    entries = re.fullmatch(r"\[([^][\"']+)\]", value)
+    if entries and key not in FREE_TEXT:
+        quoted = ",".join(f'"{one.strip()}"' for one in entries[1].split(","))
+        return f"quote each entry, and all of it for the shell: '{key}=[{quoted}]'"
+    text = f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
+    return f"{text}, or write it to a file and give prompts=FILE" if key in FREE_TEXT else text
+
+
+def _is_choice(override: Override, loader: ConfigLoader) -> bool:
+    group = override.key_or_group
+    return group in groups(loader) or bool("/" in group and options(loader, group))
+
+
+def _values(override: Override) -> list[str]:
+    if override.is_sweep_override():
+        return list(override.sweep_string_iterator())
+    return [override.get_value_element_as_str()]
+
+
+def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]:
+    for override in parsed:
+        group = override.key_or_group
+        if override.is_delete() or not _is_choice(override, loader):
+            continue
+        known = options(loader, group)
+        optional = default_choices(loader).get(group) is None
+        for value in _values(override):
+            if value == "null" and optional:
+                yield f"{group}=null: leave the word out for none"
+            elif value not in known:
+                found = bootstrap()
+                # Only now may a broken plugin show: it might have brought this word.
+                found.bring_all()
+                yield no_such_option(group, value, known, found.failures())
+        if override.is_add():
+            yield f"{group} has an option already; write {group}={_values(override)[0]} without +"
+
+
+def _bad_keys(
+    parsed: Sequence[Override], chosen: Sequence[Override], loader: ConfigLoader
+) -> Iterator[str]:
+    axes = groups(loader)
+    for override in parsed:
+        path = override.key_or_group.split(".")
+        if override in chosen or path[0] == "hydra":
+            continue
+        # The choices that decide what this key may be, one composition for each of its axis.
+        fixed = [word for word in chosen if word.key_or_group != path[0]]
+        base = [f"{word.get_key_element()}={_values(word)[0]}" for word in fixed]
+        own = [word for word in chosen if word.key_or_group == path[0]]
+        ways = [[f"{path[0]}={value}"] for word in own for value in _values(word)]
+        for way in ways or [[]]:
+            cfg = hydra.compose(CONFIG_NAME, overrides=base + way, return_hydra_config=True)
+            option = cfg.hydra.runtime.choices.get(path[0]) if path[0] in axes else None
+            content = OmegaConf.to_container(cfg, resolve=False)
+            assert isinstance(content, dict)
+            del content["hydra"]
+            yield from _bad_path(override, content, option, loader)
+
+
+def _bad_path(
+    override: Override, content: dict[Any, Any], option: str | None, loader: ConfigLoader
+) -> Iterator[str]:
+    path = override.key_or_group.split(".")
+    node: Any = content
+    for depth, key in enumerate(path):
+        where = ".".join(path[:depth])
+        if not isinstance(node, dict):
+            if not override.is_add() and not override.is_force_add():
+                yield f"{override.key_or_group}: {where} is a value, it has no fields"
+            return
+        if key not in node:
+            if depth == 0:
+                yield unknown_at_top(key, node | dict.fromkeys(groups(loader)), node)
+            elif depth == 1 and option is not None and not _of_member(path, node):
+                yield unknown_in_option(path[0], option, key, loader)
+            elif not override.is_add() and not override.is_force_add():
+                yield no_such_field(where, where, key, [str(known) for known in node])
+            return
+        node = node[key]
+    if override.is_add():
+        word = str(override.input_line).lstrip("+")
+        yield f"{override.key_or_group} is there already; write {word} without +"
+
+
+def _of_member(path: Sequence[str], values: dict[Any, Any]) -> bool:
+    """Whether a key may belong to an option that these values list; `keys.check` looks closer."""
+    return len(path) > 2 and is_composite(values)

@@ -1,0 +1,44 @@
+"""Words composed into one config from Python, with the command line's own error texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hydra
+from omegaconf import DictConfig, open_dict
+
+from specframe.compose.catalogue import CONFIG_NAME, configuration
+from specframe.compose.explain import COMPOSITION_ERRORS, explain, repeated
+from specframe.compose.keys import check
+from specframe.compose.members import addable
+from specframe.errors import ConfigError
+
+
+def compose(words: Sequence[str] = ()) -> DictConfig:
+    """The config of these words, as on the command line; raises ConfigError for a wrong one."""
+    twice = repeated(words)
+    if twice is not None:
+        raise ConfigError(twice)
+    try:
+        with configuration() as loader:
+            cfg = hydra.compose(CONFIG_NAME, overrides=addable(words), return_hydra_config=True)
+            choices = dict(cfg.hydra.runtime.choices)
+            with open_dict(cfg):
+                del cfg["hydra"]
+            check(cfg, choices=choices, words=words, loader=loader)
+            return cfg
+    except ConfigError:
+        raise
+    except (*COMPOSITION_ERRORS, ValueError) as exc:
+        raise ConfigError(explain(exc, addable(words))) from exc
+
+
+def replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
+    """`more` on top of `overrides`: a new word of an axis takes the old word's values with it."""
+    new = {override.partition("=")[0].lstrip("+") for override in more}
+    kept = []
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+")
+        if key not in new and key.partition(".")[0] not in new:
+            kept.append(override)
+    return [*kept, *more]

@@ -1,0 +1,70 @@
+"""The keys that belong to no component: their schema, and what they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+
+from specframe.errors import ConfigError
+from specframe.law.sampling import SamplingConfig, load_object
+from specframe.prompts.reader import read_prompts
+from specframe.registry import Range
+from specframe.session.stopping import StopConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKeys:
+    """The schema of the keys that belong to no component."""
+
+    prompt: str | int | float | None
+    prompts: str | None
+    raw: bool
+    max_new_tokens: Annotated[int, Range(1, 1_000_000)]
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    device: str
+    threads: Annotated[int, Range(1, 1024)] | None
+    objective: str
+    require_lossless: bool
+    expects: dict[str, Any] | None
+
+
+def check_named(
+    top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, data: bool
+) -> None:
+    """What the configuration names must be there and make sense. Raises ConfigError."""
+    if top["prompt"] is not None and top["prompts"] is not None:
+        raise ConfigError("prompt and prompts are both given; keep one")
+    if data and (top["prompt"] is not None or top["prompts"] is not None):
+        raise ConfigError("data and prompt= or prompts= are both given; keep one")
+    if top["prompt"] is not None and not str(top["prompt"]).strip():
+        raise ConfigError("prompt is empty; give a text, or leave the key out")
+    if top["prompts"] is not None:
+        read_prompts(Path(top["prompts"]))
+    for key, words in (("sampling.bad_words", sampling.bad_words), ("stop.strings", stop.strings)):
+        if "" in (words or []):
+            raise ConfigError(f'{key}={words}: "" is in every text; leave it out')
+    if (sampling.min_new_tokens or 0) > top["max_new_tokens"]:
+        raise ConfigError(
+            f"sampling.min_new_tokens={sampling.min_new_tokens} is above "
+            f"max_new_tokens={top['max_new_tokens']}; raise max_new_tokens"
+        )
+    for path in sampling.processors or []:
+        load_object(path, where="sampling.processors")
+    for path in stop.criteria or []:
+        load_object(path, where="stop.criteria")
+
+
+def device_of(name: str) -> torch.device:
+    """The device of `device=name`. Raises ConfigError where this machine has none."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device={name}: no such device; use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name}: this machine has no CUDA device; use device=cpu")
+    return device

@@ -1,1 +1,0 @@
-"""The small networks of trained drafters, and what they share while drafting."""

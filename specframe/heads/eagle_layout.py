@@ -1,0 +1,162 @@
+"""Layouts of EAGLE files: key names, and the sizes that only a configuration tells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from specframe.errors import ConfigError
+from specframe.heads.files import Files
+from specframe.heads.layers import Rope, Shape
+
+PROJECTIONS = {
+    "q_proj": "self_attn",
+    "k_proj": "self_attn",
+    "v_proj": "self_attn",
+    "o_proj": "self_attn",
+    "gate_proj": "mlp",
+    "up_proj": "mlp",
+    "down_proj": "mlp",
+}
+# Prefixes of our modules (and of the EAGLE files) -> those of speculators.
+EAGLE_PREFIXES = {"fc.": "fusion_fc.", "layers.0.": "transformer."}
+EAGLE3_PREFIXES = {"midlayer.": "layers.0."}
+_DERIVED = ".rotary_emb.inv_freq"  # some old files hold it; it follows from the configuration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A file's tensors under our names; `original` gives the file's own name of a key."""
+
+    files: Files
+    tensors: dict[str, Tensor]
+    prefixes: Mapping[str, str]
+
+    def original(self, key: str) -> str:
+        """The name that the file uses, or would use."""
+        return replaced(key, self.prefixes)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The fields of a Llama configuration."""
+        nested = self.files.config.get("transformer_layer_config")
+        return nested if isinstance(nested, dict) else self.files.config
+
+
+def replaced(key: str, prefixes: Mapping[str, str]) -> str:
+    """`key` with its prefix changed."""
+    for old, new in prefixes.items():
+        if key.startswith(old):
+            return new + key.removeprefix(old)
+    return key
+
+
+def is_eagle3(keys: Iterable[str]) -> bool:
+    """Whether the names are those of an EAGLE-3 head."""
+    marks = (".hidden_norm.weight", "d2t", "t2d")
+    return any(key.startswith("midlayer.") or key.endswith(marks) for key in keys)
+
+
+def held(files: Files, prefixes: Mapping[str, str]) -> Held:
+    """A file under our names; `prefixes` is used where the file follows speculators."""
+    theirs = tuple(prefixes.values())
+    used = prefixes if any(key.startswith(theirs) for key in files.tensors) else {}
+    back = {new: old for old, new in used.items()}
+    tensors = {
+        replaced(key, back): value
+        for key, value in files.tensors.items()
+        if not key.endswith(_DERIVED)
+    }
+    return Held(files=files, tensors=tensors, prefixes=used)
+
+
+def num_layers(keys: Iterable[str]) -> int:
+    """Layers that the names `layers.<i>.` show, at least one."""
+    found = [re.match(r"layers\.(\d+)\.", key) for key in keys]
+    return 1 + max([int(one[1]) for one in found if one], default=0)
+
+
+def layer_keys(prefix: str, norms: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(required, optional) names of one layer."""
+    weights = [f"{prefix}{part}.{name}.weight" for name, part in PROJECTIONS.items()]
+    biases = [f"{prefix}{part}.{name}.bias" for name, part in PROJECTIONS.items()]
+    biases += [f"{prefix}self_attn.{one}.weight" for one in ("q_norm", "k_norm")]
+    return weights + [f"{prefix}{norm}.weight" for norm in norms], biases
+
+
+def shape_of(one: Held, prefix: str) -> Shape:
+    """Sizes of the layer at `prefix`, from shapes; head size, norm and positions from config.json.
+
+    Raises ConfigError naming what is missing or cannot be served.
+    """
+    sizes = {
+        name: tuple(one.tensors[f"{prefix}{part}.{name}.weight"].shape)
+        for name, part in PROJECTIONS.items()
+    }
+    config, place = one.config, one.files.place
+    queries, hidden = sizes["q_proj"][0], sizes["o_proj"][0]
+    heads = config.get("num_attention_heads")
+    size = config.get("head_dim") or (queries // heads if heads else None)
+    if not size:
+        raise ConfigError(
+            f"{place}: config.json must give head_dim or num_attention_heads; shapes do not tell"
+        )
+    if queries % size or sizes["k_proj"][0] % size or size % 2:
+        raise ConfigError(
+            f"{place}: heads of {size} do not divide q_proj {sizes['q_proj']} and k_proj "
+            f"{sizes['k_proj']}; correct head_dim in config.json"
+        )
+    _refuse_unknown(config, place)
+    biases = {
+        name for name, part in PROJECTIONS.items() if f"{prefix}{part}.{name}.bias" in one.tensors
+    }
+    return Shape(
+        hidden=hidden,
+        intermediate=sizes["up_proj"][0],
+        heads=queries // size,
+        kv_heads=sizes["k_proj"][0] // size,
+        head_dim=size,
+        eps=config.get("rms_norm_eps", 1e-6),
+        rope=rope_of(config, place),
+        biases=frozenset(biases),
+        qk_norm=f"{prefix}self_attn.q_norm.weight" in one.tensors,
+    )
+
+
+def _refuse_unknown(config: Mapping[str, Any], place: str) -> None:
+    activation = config.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise ConfigError(f"{place}: hidden_act={activation} is not supported, only silu")
+    sliding = "sliding_attention" in (config.get("layer_types") or ())
+    if sliding or config.get("use_sliding_window"):
+        raise ConfigError(f"{place}: a draft layer with a sliding window is not supported")
+
+
+def rope_of(config: Mapping[str, Any], place: str) -> Rope:
+    """Positions from the draft's own configuration; base 10000 where it says nothing, as the
+    programs that trained such heads had it (never the target's base)."""
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    base = scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
+    partial = scaling.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    if kind not in ("default", "linear", "llama3") or partial != 1.0:
+        raise ConfigError(
+            f"{place}: rope type {kind} (partial {partial}) is not supported; known are default, "
+            "linear and llama3 over whole heads"
+        )
+    if kind == "default":
+        return Rope(base=float(base))
+    if kind == "linear":
+        return Rope(base=float(base), kind=kind, factor=float(scaling["factor"]))
+    return Rope(
+        base=float(base),
+        kind=kind,
+        factor=float(scaling["factor"]),
+        low=float(scaling["low_freq_factor"]),
+        high=float(scaling["high_freq_factor"]),
+        original=int(scaling["original_max_position_embeddings"]),
+    )

@@ -1,0 +1,93 @@
+"""How a loaded head fits a target: the layers that it taps, and the rows of its output head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specframe.errors import ConfigError
+from specframe.heads.eagle_net import Eagle3Net, EagleNet
+from specframe.heads.embeddings import Table, hidden_size, read_ids
+from specframe.runtime.base import Runtime
+from specframe.target.base import Target
+
+
+def fused_layers(asked: Sequence[int] | None, net: Eagle3Net, target: Target) -> tuple[int, ...]:
+    """Blocks whose input is tapped: those asked for, else 2, L // 2 and L - 3.
+
+    Raises ConfigError if they repeat, do not exist, or are not what the network's fc was made for.
+    """
+    count = target.num_layers
+    if asked is None and count < 7:
+        raise ConfigError(
+            f"drafter.layers=null: in the {count} blocks of {target.name} the usual 2, L // 2 and "
+            "L - 3 collide; name the blocks that the head was trained on"
+        )
+    layers = (2, count // 2, count - 3) if asked is None else tuple(asked)
+    shown = f"drafter.layers={list(layers)}"
+    width, size = net.options.features * net.options.feature_size, hidden_size(target)
+    if len(layers) * size != width:
+        raise ConfigError(
+            f"{shown}: the head fuses {width} values, {len(layers)} layers of {target.name} give "
+            f"{len(layers) * size}; use the head of this target, or as many layers as it fuses"
+        )
+    if len(set(layers)) != len(layers) or not all(0 <= one <= count for one in layers):
+        raise ConfigError(
+            f"{shown}: {target.name} has blocks 0 .. {count - 1} (and {count}, what leaves the "
+            "last); give each once"
+        )
+    return layers
+
+
+@torch.no_grad()
+def eagle3_head(
+    net: Eagle3Net, target: Target, vocabulary: str | None, runtime: Runtime
+) -> tuple[Table, Tensor | None]:
+    """The head over the rows that the target (and the file of ids) knows, and their target ids.
+
+    Raises ConfigError if the head is for another vocabulary, or none of its rows is left.
+    """
+    ids, weight = net.target_ids(), net.lm_head.weight
+    said = net.options.vocab_size
+    if not net.options.mapped and len(ids) < (said or target.vocab_size):
+        raise ConfigError(
+            f"drafter.path: the head has {len(ids)} rows and no d2t that maps them to the "
+            f"{target.vocab_size} tokens of {target.name}; export it with d2t"
+        )
+    kept = ids < target.vocab_size
+    if vocabulary is not None:
+        where = "drafter.vocabulary"
+        listed = read_ids(vocabulary, vocab_size=target.vocab_size, where=where)
+        kept = kept & torch.isin(ids, listed.to(ids.device))
+    if not bool(kept.any()):
+        raise ConfigError(
+            f"drafter.vocabulary={vocabulary}: none of these tokens is among the "
+            f"{len(ids)} that the head knows"
+        )
+    ids = ids[kept]
+    if len(ids) < len(weight):
+        weight = weight[kept]
+
+    table = runtime.table(weight)
+
+    def head(states: Tensor) -> Tensor:
+        return table(net.normed(states))
+
+    same = len(ids) == target.vocab_size
+    return head, None if same else ids
+
+
+def eagle_head(net: EagleNet, ids: Tensor | None, target: Target, runtime: Runtime) -> Table:
+    """The head that a file brings, for tokens ids [Vd] (None: all)."""
+    assert net.lm_head is not None
+    weight = net.lm_head.weight
+    if len(weight) != target.vocab_size:
+        raise ConfigError(
+            f"drafter.path: lm_head.weight has {len(weight)} rows, {target.name} has "
+            f"{target.vocab_size} tokens; use the head of this target"
+        )
+    if ids is not None:
+        weight = weight[ids]
+    return runtime.table(weight)

@@ -1,0 +1,134 @@
+"""The compiled kernel: built once per machine by its C++ compiler, kept, loaded by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from ctypes import POINTER, Structure, c_float, c_int, c_long, c_void_p
+from pathlib import Path
+
+from specframe.storage.cache_folder import cache_root
+
+_HERE = Path(__file__).parent
+_SOURCES = ("vectors.h", "product.h", "attention.h", "blocks.cpp")
+_COMPILERS = ("c++", "g++", "clang++")
+# Sums are never reordered (no -ffast-math): a row must not depend on how many there are.
+_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
+    *("-Wno-psabi", "-shared", "-fPIC"),
+)
+_TIMEOUT_S = 300
+
+
+class NoCompiler(RuntimeError):
+    """The kernel could not be built; the message says why in one line."""
+
+
+class Matrix(Structure):
+    """A packed weight, as product.h has it."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("panels", "scales", "bias")),
+        *((name, c_long) for name in ("columns", "k", "bytes")),
+    ]
+
+
+class Block(Structure):
+    """A block's weights, as attention.h has them."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("norm", "mlp_norm", "query_norm", "key_norm")),
+        *((name, Matrix) for name in ("query", "key", "value", "out", "gate", "up", "down")),
+    ]
+
+
+class KernelPass(Structure):
+    """One pass over some blocks, as attention.h has it."""
+
+    _fields_ = [
+        ("blocks", POINTER(Block)),
+        *((name, c_long) for name in ("first", "last", "rows", "hidden", "heads")),
+        *((name, c_long) for name in ("kv_heads", "size", "inner")),
+        *((name, c_float) for name in ("eps", "scale")),
+        *((name, c_void_p) for name in ("stream", "cos", "sin", "slots", "visible")),
+        ("width", c_long),
+        *((name, c_void_p) for name in ("keys", "values", "capacity", "skip", "taps")),
+        *((name, c_void_p) for name in ("scratch", "seen")),
+        ("threads", c_long),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded kernel; compiled at the first call on this machine, which takes seconds.
+
+    Raises NoCompiler.
+    """
+    found = ctypes.CDLL(str(built()))
+    found.panel_columns.restype = found.scratch_floats.restype = c_long
+    found.scratch_floats.argtypes = found.run.argtypes = [POINTER(KernelPass)]
+    found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
+    found.linear.argtypes = [POINTER(Matrix), c_void_p, c_void_p, c_long, c_long]
+    found.pack.restype = found.linear.restype = found.run.restype = None
+    return found
+
+
+def built() -> Path:
+    """The compiled kernel's file, named by its source, compiler and this processor."""
+    compiler = _compiler()
+    digest = hashlib.sha256(_processor().encode())
+    for part in (*(_HERE / name for name in _SOURCES), Path(compiler).resolve()):
+        digest.update(part.read_bytes() if part.parent == _HERE else str(part).encode())
+    digest.update(" ".join(_FLAGS).encode())
+    file = cache_root() / "kernel" / f"{digest.hexdigest()[:24]}.so"
+    if not file.is_file():
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _compile(compiler, file)
+        except OSError as error:
+            raise NoCompiler(f"cannot write {file.parent} ({error.strerror})") from error
+    return file
+
+
+def _compiler() -> str:
+    asked = os.environ.get("CXX")
+    for name in (asked,) if asked else _COMPILERS:
+        if found := shutil.which(name):
+            return found
+    looked = f"$CXX={asked}" if asked else ", ".join(_COMPILERS)
+    raise NoCompiler(f"no C++ compiler (looked for {looked}); install g++")
+
+
+def _compile(compiler: str, file: Path) -> None:
+    """Appears whole or not at all, also when several processes compile at once."""
+    with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+        made = Path(scratch) / file.name
+        reason = ""
+        for openmp in (["-fopenmp"], []):  # not every compiler comes with it
+            command = [compiler, *_FLAGS, *openmp, "-o", str(made), str(_HERE / "blocks.cpp")]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise NoCompiler(f"{compiler} took longer than {_TIMEOUT_S} s") from None
+            if done.returncode == 0:
+                os.replace(made, file)
+                return
+            reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+        raise NoCompiler(f"{compiler} failed: {reason[:200]}")
+
+
+def _processor() -> str:
+    """What -march=native depends on, since a cache may be shared between machines."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() + platform.machine()
+    lines = re.findall(r"^(?:model name|flags|Features)\s*:.*$", text, re.MULTILINE)
+    return platform.machine() + "\n".join(sorted(set(lines)))

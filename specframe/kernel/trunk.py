@@ -1,0 +1,162 @@
+"""The blocks of Llama's family in one call of the kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection
+from ctypes import byref, c_long, c_uint8, c_void_p
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specframe.cache.base import CacheManager
+from specframe.kernel.library import Block, KernelPass, Matrix, library
+from specframe.kernel.matrix import PackedLinear
+from specframe.runtime.base import Trunk
+from specframe.types import Rows
+
+# Rotary halves, RMS norms, gated SiLU, residual stream; what else they have is checked below.
+FAMILY = ("llama", "mistral", "qwen2", "qwen3")
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
+_MLP = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+_VECTOR = 16  # floats of the widest vectors: widths must be multiples
+
+
+class FusedTrunk(Trunk):
+    """Runs blocks of a model whose linear layers are packed. `blocks`: the model's own modules."""
+
+    def __init__(self, config: Any, blocks: nn.ModuleList, rotary: nn.Module) -> None:
+        attention: Any = blocks[0].self_attn
+        self._rotary = rotary
+        self._size: int = attention.head_dim
+        self._heads: int = config.num_attention_heads
+        self._kv_heads: int = config.num_key_value_heads
+        self._fixed = {
+            "hidden": config.hidden_size,
+            "heads": self._heads,
+            "kv_heads": self._kv_heads,
+            "size": self._size,
+            "inner": config.intermediate_size,
+            "eps": config.rms_norm_eps,
+            "scale": attention.scaling,
+        }
+        self._held: list[Any] = []  # what the structures point at
+        self._blocks = (Block * len(blocks))(*[self._block(block) for block in blocks])
+        self._like = torch.empty((1, self._kv_heads, 0, self._size))
+        self._scratch = torch.empty(0)
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        rows: Rows,
+        cache: CacheManager,
+        *,
+        layers: tuple[int, int],
+        skip: frozenset[str] = frozenset(),
+        taps: Collection[str] = (),
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        count, (first, last) = len(hidden), layers
+        stream = hidden.clone(memory_format=torch.contiguous_format)
+        cos, sin = self._rotary(stream[None], rows.positions[None])
+        cos, sin = cos[0].contiguous(), sin[0].contiguous()
+        found = {f"resid:{i}": torch.empty_like(stream) for i in range(first, last + 1)}
+        found = {name: one for name, one in found.items() if name in taps}
+        visible, slots = rows.visible.contiguous(), rows.slots.contiguous()
+        keys, values, capacity = self._buffers(cache, layers)
+        seen = torch.empty((count, cache.width + 2), dtype=torch.int32)
+        what = KernelPass(
+            blocks=self._blocks,
+            first=first,
+            last=last,
+            rows=count,
+            **self._fixed,
+            stream=stream.data_ptr(),
+            cos=cos.data_ptr(),
+            sin=sin.data_ptr(),
+            slots=slots.data_ptr(),
+            visible=visible.data_ptr(),
+            width=cache.width,
+            keys=ctypes.addressof(keys),
+            values=ctypes.addressof(values),
+            capacity=ctypes.addressof(capacity),
+            seen=seen.data_ptr(),
+            threads=torch.get_num_threads(),
+        )
+        self._run(what, skip, found)
+        return stream, found
+
+    def _run(self, what: KernelPass, skip: frozenset[str], found: dict[str, Tensor]) -> None:
+        count = len(self._blocks)
+        parts = [f"{part}:{i}" in skip for i in range(count) for part in ("attention", "mlp")]
+        skipped = (c_uint8 * len(parts))(*parts) if skip else (c_uint8 * len(parts))()
+        taps = (c_void_p * (count + 1))()
+        for name, tap in found.items():
+            taps[int(name.partition(":")[2])] = tap.data_ptr()
+        need = library().scratch_floats(byref(what))
+        if self._scratch.numel() < need:
+            self._scratch = torch.empty(need)
+        what.skip, what.taps = ctypes.addressof(skipped), ctypes.addressof(taps)
+        what.scratch = self._scratch.data_ptr()
+        library().run(byref(what))
+
+    def _buffers(self, cache: CacheManager, layers: tuple[int, int]) -> tuple[Any, Any, Any]:
+        """Addresses of each layer's keys and values, and the slots allocated for it."""
+        count = len(self._blocks)
+        keys, values, capacity = (c_void_p * count)(), (c_void_p * count)(), (c_long * count)()
+        for layer in range(*layers):
+            held = cache.buffers(layer, self._like)
+            keys[layer], values[layer] = held[0].data_ptr(), held[1].data_ptr()
+            capacity[layer] = held[0].shape[2]
+        return keys, values, capacity
+
+    def _block(self, block: Any) -> Block:
+        attention, mlp = block.self_attn, block.mlp
+        named = {name: getattr(attention, key) for name, key in _ATTENTION.items()}
+        named |= {name: getattr(mlp, key) for name, key in _MLP.items()}
+        return Block(
+            norm=self._vector(block.input_layernorm),
+            mlp_norm=self._vector(block.post_attention_layernorm),
+            query_norm=self._vector(getattr(attention, "q_norm", None)),
+            key_norm=self._vector(getattr(attention, "k_norm", None)),
+            **{name: self._matrix(layer) for name, layer in named.items()},
+        )
+
+    def _vector(self, norm: Any) -> int | None:
+        if norm is None:
+            return None
+        self._held.append(norm.weight.detach().contiguous())
+        return int(self._held[-1].data_ptr())
+
+    def _matrix(self, layer: PackedLinear) -> Matrix:
+        self._held.append(layer)
+        return layer.packed.matrix
+
+
+def fits(model: Any) -> bool:
+    """Whether a model of packed linear layers is one that the kernel's blocks compute."""
+    config: Any = getattr(model, "config", None)
+    if not of_family(config):
+        return False
+    types = set(getattr(config, "layer_types", None) or ("full_attention",))
+    windowed = getattr(config, "sliding_window", None) and getattr(
+        config, "use_sliding_window", True
+    )
+    block = model.model.layers[0]
+    linear = [getattr(block.self_attn, key, None) for key in _ATTENTION.values()]
+    linear += [getattr(block.mlp, key, None) for key in _MLP.values()]
+    size = block.self_attn.head_dim
+    widths = (config.hidden_size, config.intermediate_size, size)
+    rotated = model.model.rotary_emb.inv_freq.numel() * 2 == size
+    return (
+        types == {"full_attention"}
+        and not windowed
+        and rotated
+        and all(isinstance(layer, PackedLinear) for layer in linear)
+        and all(width % _VECTOR == 0 for width in widths)
+    )
+
+
+def of_family(config: Any) -> bool:
+    """Whether a model of this config may be one that `fits`, once its layers are packed."""
+    return getattr(config, "model_type", None) in FAMILY and config.hidden_act == "silu"

@@ -1,0 +1,1 @@
+"""Measuring a run: the clock, the meter of one answer, metrics, and bootstrap intervals."""

@@ -1,0 +1,1 @@
+"""Model files that need no hub: packages of weights, GGUF conversion, tokenizers."""

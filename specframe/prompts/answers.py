@@ -1,0 +1,142 @@
+"""Answers of a model to prompts: a JSONL file that survives a kill, and a compact form of ids."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from specframe.errors import ConfigError
+from specframe.storage.lines import LineFile
+
+Key = tuple[str | int, int]  # id of the prompt, turn
+COMPACT_BYTES = 4_000_000  # largest compact file that is worth committing
+_REASONS = ("eos", "length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One answer. turns: the user's texts up to this turn (from 0). prompt_tokens: everything that
+    the model saw, its own earlier answers included. tokens: the answer, its end token kept."""
+
+    id: str | int
+    turn: int
+    category: str | None
+    source: str | None
+    turns: tuple[str, ...]
+    prompt_tokens: list[int]
+    tokens: list[int]
+    finish_reason: str
+
+    @property
+    def key(self) -> Key:
+        return self.id, self.turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactAnswer:
+    """An answer without its prompt, which the prompt file holds under the same id."""
+
+    id: str | int
+    turn: int
+    tokens: list[int]
+    finish_reason: str
+
+
+def read_answers(path: Path) -> Iterator[Answer]:
+    """The answers of a file, in order; a torn last line is left out.
+
+    Raises ConfigError naming the line that is not an answer.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            yield _answer(line, f"{path}:{number}")
+
+
+class AnswerFile(LineFile):
+    """A file of answers. tokens_of: the answers that are there, by key."""
+
+    def __init__(self, path: Path, *, settings: dict[str, Any], sort_of: str) -> None:
+        super().__init__(path, settings=settings, sort_of=sort_of, things="answers")
+        self.tokens_of: dict[Key, list[int]] = {}
+        try:
+            for number, line in self.lines():
+                answer = _answer(line, f"{path}:{number}")
+                self.tokens_of[answer.key] = answer.tokens
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Append answers and wait for the disk."""
+        self.add_lines([asdict(one) for one in answers])
+        self.tokens_of |= {one.key: one.tokens for one in answers}
+
+
+def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COMPACT_BYTES) -> int:
+    """Write answers as compressed token ids (.npz); returns its bytes.
+
+    Arrays: tokens (uint16, uint32 for large vocabularies), ends [n], turns [n], reasons [n]
+    (0 eos, 1 length) and ids (JSON as bytes). Raises ValueError past max_bytes; nothing is left.
+    """
+    import numpy as np
+
+    kept = list(answers)
+    tokens = np.array([token for one in kept for token in one.tokens], dtype=np.uint32)
+    narrow = not len(tokens) or tokens.max() < 2**16
+    partial = path.with_name(f".{path.name}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with partial.open("wb") as file:
+        np.savez_compressed(
+            file,
+            tokens=tokens.astype(np.uint16) if narrow else tokens,
+            ends=np.cumsum([len(one.tokens) for one in kept], dtype=np.uint32),
+            turns=np.array([one.turn for one in kept], dtype=np.uint8),
+            reasons=np.array([_REASONS.index(one.finish_reason) for one in kept], dtype=np.uint8),
+            ids=np.frombuffer(json.dumps([one.id for one in kept]).encode(), dtype=np.uint8),
+        )
+    size = partial.stat().st_size
+    if size > max_bytes:
+        partial.unlink()
+        raise ValueError(
+            f"{path}: {len(kept)} answers take {size} bytes, more than {max_bytes}; give fewer"
+        )
+    os.replace(partial, path)
+    return size
+
+
+def read_compact(path: Path) -> Iterator[CompactAnswer]:
+    """The answers that `write_compact` wrote, in order. ConfigError if it is no such file."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            tokens, ends, turns, reasons, ids = (
+                held[name] for name in ("tokens", "ends", "turns", "reasons", "ids")
+            )
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{path}: not a file of compact answers ({error})") from None
+    names = json.loads(ids.tobytes())
+    start = 0
+    for name, turn, end, reason in zip(names, turns, ends, reasons, strict=True):
+        yield CompactAnswer(
+            id=name,
+            turn=int(turn),
+            tokens=tokens[start:end].tolist(),
+            finish_reason=_REASONS[reason],
+        )
+        start = int(end)
+
+
+def _answer(line: bytes, where: str) -> Answer:
+    try:
+        held = json.loads(line)
+        values = {field.name: held[field.name] for field in fields(Answer)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{where}: not an answer ({error})") from None
+    return Answer(**{**values, "turns": tuple(values["turns"])})

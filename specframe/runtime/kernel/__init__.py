@@ -1,1 +1,0 @@
-"""Compiled products and blocks for `runtime=packed`."""

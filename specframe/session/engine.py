@@ -1,0 +1,252 @@
+"""The composed engine as a user holds it: text in, events or a result out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from specframe.components import Parts
+from specframe.errors import ConfigError
+from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
+from specframe.law.streams import Streams
+from specframe.loop import Decoding
+from specframe.records import Observer, StepRecord
+from specframe.session.stopping import StopConfig, build_stopping
+
+Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
+_ONE_PROMPT = (
+    "a prompt is one text, one list of token ids or one list of {role, content} messages; decode "
+    "several prompts one after the other"
+)
+Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One token of a stream: how it came, its id, the text it adds, and the step (0: prefill).
+
+    `rejected` events show the drafted token that lost its place to the recovered one; they belong
+    to no text. Others' `text` concatenates to the answer. `rest` has no token (-1), only what was
+    held back of a character that the answer's end cut.
+    """
+
+    kind: Kind
+    token: int
+    text: str
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """An answer: token ids after the prompt, their text, and why it ended."""
+
+    prompt_tokens: list[int]
+    tokens: list[int]
+    text: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run asks for besides its components. raw: prompts are not put in a chat template."""
+
+    seed: int
+    max_new_tokens: int
+    sampling: SamplingConfig
+    stop: StopConfig
+    raw: bool
+
+
+class TextStream:
+    """Text of an answer token by token; the pieces concatenate to the decoded whole."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.tokens: list[int] = []
+        self.shown = ""
+        self._engine = engine
+        tokenizer = engine.parts.target.tokenizer
+        self._step = (lambda token: "") if tokenizer is None else tokenizer.decoder()
+
+    def add(self, token: int) -> str:
+        """The text that is certain after this token."""
+        self.tokens.append(token)
+        new = self._step(token)
+        self.shown += new
+        return new
+
+    def rest(self) -> str:
+        """What the whole answer has beyond what was shown (bytes of a cut character)."""
+        text = self._engine.decode(self.tokens)
+        new, self.shown = text[len(self.shown) :], text
+        return new
+
+
+class Engine:
+    """Components and settings of a run; decodes any number of prompts, one at a time.
+
+    Every prompt starts afresh: the same prompt, seed and settings give the same answer, whatever
+    came before.
+    """
+
+    def __init__(self, parts: Parts, settings: Settings) -> None:
+        self.parts = parts
+        self.settings = settings
+        target = parts.target
+        outside = [one for one in self.eos_ids if not 0 <= one < target.vocab_size]
+        if outside:
+            raise ConfigError(
+                f"stop.eos={outside}: no such token id; {target.name} has 0 .. "
+                f"{target.vocab_size - 1}"
+            )
+        self._stopping = build_stopping(
+            settings.stop,
+            eos=target.eos_ids,
+            tokenizer=getattr(target.tokenizer, "tokenizer", None),
+        )
+
+    @property
+    def eos_ids(self) -> Sequence[int]:
+        """Ids that end a text in this run."""
+        chosen = self.settings.stop.eos
+        return self.parts.target.eos_ids if chosen == "auto" else chosen
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of a text, a conversation ({role, content} messages) or ids as they are."""
+        tokenizer = self.parts.target.tokenizer
+        if isinstance(prompt, torch.Tensor):
+            prompt = prompt.tolist()
+        if not isinstance(prompt, str):
+            if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
+                raise ConfigError(_ONE_PROMPT)
+            ids = [one for one in prompt if isinstance(one, int)]
+            if len(ids) == len(prompt):
+                return ids
+            if not all(isinstance(one, Mapping) for one in prompt):
+                raise ConfigError(_ONE_PROMPT)
+        if tokenizer is None:
+            raise ConfigError(f"target={self.parts.target.name} has no tokenizer; give token ids")
+        if isinstance(prompt, str):
+            if self.settings.raw or tokenizer.chat_template is None:
+                return tokenizer.encode(prompt)
+            prompt = [{"role": "user", "content": prompt}]
+        return tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of tokens without special ones; "" for a target without a tokenizer."""
+        tokenizer = self.parts.target.tokenizer
+        return "" if tokenizer is None else tokenizer.decode(tokens)
+
+    def extra_syncs(self) -> dict[str, int]:
+        """Host reads that the parts declare beyond the one of each step.
+
+        drafter, tree and accept: in a step; sampling: in each call of the processors.
+        """
+        parts, sampling = self.parts, self.sampling(prompt_length=1)
+        return {
+            "drafter": parts.drafter.extra_syncs,
+            "tree": parts.tree.extra_syncs,
+            "accept": parts.accept.extra_syncs(sampling.path_dependent),
+            "sampling": sampling.extra_syncs,
+        }
+
+    def decoding(
+        self, *, max_new_tokens: int | None = None, observers: Sequence[Observer] = ()
+    ) -> Decoding:
+        """A loop over this engine's parts, to be stepped by hand."""
+        return Decoding(
+            self.parts,
+            max_new_tokens=max_new_tokens or self.settings.max_new_tokens,
+            sampling=self.sampling,
+            stopping=self._stopping,
+            streams=lambda sequence: Streams(seed=self.settings.seed, sequence=sequence),
+            observers=observers,
+        )
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        sequence: int = 0,
+        max_new_tokens: int | None = None,
+        observers: Sequence[Observer] = (),
+        show_rejected: bool = False,
+    ) -> Generator[Event, None, Generation]:
+        """Events of one answer as it is made; returns the Generation (`yield from` gives it)."""
+        decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
+        tokens = self.encode(prompt)
+        text, step = TextStream(self), 0
+        for token in decoding.begin(tokens, sequence=sequence):
+            yield Event("first", token, text.add(token), step)
+        while decoding.finish_reason is None:
+            record, step = decoding.step(), step + 1
+            refused = _refused(record) if show_rejected else None
+            for place, (kind, token) in enumerate(_kinds(record)):
+                if place == record.num_accepted and refused is not None:
+                    yield Event("rejected", refused, self.decode([refused]), step)
+                yield Event(kind, token, text.add(token), step)
+        rest = text.rest()
+        if rest:
+            yield Event("rest", -1, rest, step)
+        return Generation(
+            prompt_tokens=tokens,
+            tokens=text.tokens,
+            text=text.shown,
+            finish_reason=decoding.finish_reason,
+        )
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        sequence: int = 0,
+        max_new_tokens: int | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> Generation:
+        """The whole answer to one prompt."""
+        decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
+        prompt_tokens = self.encode(prompt)
+        tokens = decoding.begin(prompt_tokens, sequence=sequence)
+        while decoding.finish_reason is None:
+            tokens += decoding.step().tokens
+        return Generation(
+            prompt_tokens=prompt_tokens,
+            tokens=tokens,
+            text=self.decode(tokens),
+            finish_reason=decoding.finish_reason,
+        )
+
+    def sampling(self, prompt_length: int) -> Sampling:
+        """The processors and warpers of this run, for a prompt of this length."""
+        tokenizer = self.parts.target.tokenizer
+        return build_sampling(
+            self.settings.sampling,
+            prompt_length=prompt_length,
+            eos=self.eos_ids,
+            encode=None if tokenizer is None else tokenizer.encode_plain,
+            vocabulary=self.parts.target.vocab_size,
+            device=self.parts.target.device,
+        )
+
+
+def _kinds(record: StepRecord) -> list[tuple[Kind, int]]:
+    """How each emitted token of a step came about."""
+    kinds: list[Kind] = ["accepted"] * record.num_accepted
+    if len(record.tokens) > record.num_accepted:
+        kinds.append("recovered" if _refused(record) is not None else "bonus")
+    return list(zip(kinds, record.tokens, strict=True))
+
+
+def _refused(record: StepRecord) -> int | None:
+    """The first drafted child of the last accepted row, which the emitted token replaced.
+
+    Reads the draft on the host: a diagnostic, made only when someone watches.
+    """
+    draft, last = record.draft, record.path[-1] if record.path else 0
+    if record.was_cut or draft.num_rows == 1:
+        return None
+    children = (draft.parents == last) & draft.alive
+    tokens = draft.tokens[children]
+    return int(tokens[0]) if torch.numel(tokens) else None

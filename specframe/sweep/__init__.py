@@ -1,0 +1,1 @@
+"""Sweeps: points, resuming, and the table of results."""

@@ -1,0 +1,225 @@
+"""Any causal language model of transformers, driven row by row through our own caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from specframe.cache.base import CacheManager
+from specframe.errors import IncompatibleComponents
+from specframe.models.tokenizer import HFTokenizer
+from specframe.runtime.base import Runtime
+from specframe.target.base import TARGETS, Forward, Target, Tokenizer
+from specframe.target.hf.blocks import Blocks
+from specframe.target.hf.captured_pass import PassKey
+from specframe.target.hf.loading import Dtype, dtype_of, load, refuse_recurrent
+from specframe.target.hf.probe import check_tree
+from specframe.types import Gives, Rows
+
+_MASKED = ("sdpa", "eager")  # attention implementations that honour a 4-D mask
+
+
+@TARGETS.register("hf")
+class HF(Target):
+    """path: hub name, folder, `.gguf` file or package:// name; the rest is transformers' own.
+
+    Rows, masks and positions are ours, so that one forward can score a tree; the model's code is
+    not touched. Models with recurrent state are refused: they cannot be rolled back.
+    """
+
+    could_give: ClassVar[Gives] = Gives(taps=frozenset({"*"}), partial_layers=True)
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        dtype: Dtype,
+        device_map: str | dict[str, Any] | None,
+        revision: str | None,
+        attn_implementation: str,
+        quantization: dict[str, Any] | None,
+        trust_remote_code: bool,
+        draft: str | None,
+        device: torch.device,
+        runtime: Runtime,
+    ) -> None:
+        if attn_implementation not in _MASKED:
+            raise IncompatibleComponents(
+                f"target.attn_implementation={attn_implementation} takes no 4-D mask, which every "
+                "verify pass needs; use sdpa or eager"
+            )
+        options: dict[str, Any] = {
+            "revision": revision,
+            "trust_remote_code": trust_remote_code,
+        }
+        model, tokenizer = load(
+            path,
+            options,
+            {
+                "attn_implementation": attn_implementation,
+                "dtype": dtype_of(dtype, device),
+                "device_map": device_map,
+                "quantization_config": quantization,
+            },
+        )
+        if device_map is None and quantization is None:
+            model = model.to(device)
+        self.draft = draft
+        self._adopt(model, HFTokenizer.of(tokenizer), path, runtime)
+
+    @classmethod
+    def of(cls, model: nn.Module, *, runtime: Runtime, tokenizer: Any = None) -> HF:
+        """Wrap a model that is already loaded (for notebooks and tests)."""
+        self = cls.__new__(cls)
+        self.draft = None
+        self._adopt(model, HFTokenizer.of(tokenizer), type(model).__name__, runtime)
+        return self
+
+    def _adopt(self, model: Any, tokenizer: Tokenizer | None, name: str, runtime: Runtime) -> None:
+        refuse_recurrent(model.config, type(model))
+        self.model = model.eval()
+        text = model.config.get_text_config()
+        self.tokenizer = tokenizer
+        self.runtime = runtime
+        self.name = name
+        self.dtype = model.dtype
+        self.device = model.get_input_embeddings().weight.device
+        self.vocab_size = model.get_output_embeddings().weight.shape[0]
+        self.num_layers = text.num_hidden_layers
+        self.eos_ids = _eos_ids(model, tokenizer)
+        self._trunk = runtime.adopt(model)
+        self._blocks = Blocks(model, self.num_layers)
+        self._windows = _windows(text)
+        self._builds_causal = text._attn_implementation == "sdpa"
+        self._softcap = getattr(text, "final_logit_softcapping", None)
+        # Cohere multiplies its logits, Granite divides them.
+        scale = getattr(text, "logit_scale", None) or 1.0
+        self._scale = scale / (getattr(text, "logits_scaling", None) or 1.0)
+        self.gives = Gives(
+            taps=frozenset(
+                ["embed", "final_prenorm", "final_postnorm"]
+                + [f"resid:{i}" for i in range(self.num_layers + 1)]
+            ),
+            partial_layers=True,
+            max_positions=getattr(text, "max_position_embeddings", None),
+        )
+        check_tree(self)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        rows: Rows,
+        cache: CacheManager,
+        *,
+        layers: tuple[int, int] | None = None,
+        skip: frozenset[str] = frozenset(),
+        taps: Sequence[str] = (),
+        want: Tensor | None = None,
+    ) -> Forward:
+        self._check_taps(taps)
+        first, last = layers or (0, self.num_layers)
+        if self._trunk is not None:
+            return self._fused(rows, cache, ((first, last), skip, taps), want)
+        entering = rows.hidden if rows.tokens is None else rows.tokens
+        assert entering is not None
+        # A first pass makes the buffers; the passes after it can be captured.
+        run = tuple(range(first, last))
+        held = None if rows.causal else cache.held(run)
+        width = self.runtime.columns(cache.width, held[0].shape[2]) if held else cache.width
+        masks = self._masks(rows, cache, width)
+        key = PassKey(
+            blocks=self._blocks,
+            rows=len(rows.positions),
+            width=width if self.runtime.one_width else None,
+            span=(first, last),
+            skip=skip,
+            taps=tuple(taps),
+            embedded=rows.tokens is None,
+            masks=tuple(masks),
+            wanted=None if want is None else len(want),
+            layers=run,
+        )
+        wanted = () if want is None else (want,)
+        fed: Any = (entering, rows.positions, rows.slots, *wanted, *masks.values())
+        if not held:
+            return key.unpack(key.compute(fed, cache))
+        return key.unpack(self.runtime.wrap(key.captured, key)(fed, held))
+
+    def _fused(
+        self,
+        rows: Rows,
+        cache: CacheManager,
+        span: tuple[tuple[int, int], frozenset[str], Sequence[str]],
+        want: Tensor | None,
+    ) -> Forward:
+        """The same by the runtime's own blocks. span: layers, skip, taps."""
+        layers, skip, taps = span
+        assert self._trunk is not None
+        entering = rows.hidden if rows.tokens is None else self.embed(rows.tokens)
+        assert entering is not None
+        hidden, found = self._trunk(entering, rows, cache, layers=layers, skip=skip, taps=taps)
+        if "embed" in taps:
+            found["embed"] = entering
+        if "final_prenorm" in taps:
+            found["final_prenorm"] = hidden
+        if "final_postnorm" in taps:
+            found["final_postnorm"] = self._blocks.norm(hidden)
+            normed = found["final_postnorm"] if want is None else found["final_postnorm"][want]
+        elif want is not None:
+            normed = self._blocks.norm(hidden[want])
+        return Forward(
+            logits=None if want is None else self.head(normed), hidden=hidden, taps=found
+        )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.model.get_input_embeddings()(tokens)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        logits = self._scale * self.model.get_output_embeddings()(hidden)
+        return logits if self._softcap is None else self._softcap * (logits / self._softcap).tanh()
+
+    def _check_taps(self, taps: Sequence[str]) -> None:
+        unknown = [tap for tap in taps if tap not in self.gives.taps]
+        if unknown:
+            raise ValueError(
+                f"no tap {unknown[0]!r} in {self.name}: it has embed, final_prenorm, "
+                f"final_postnorm and resid:0 .. resid:{self.num_layers}"
+            )
+
+    def _masks(self, rows: Rows, cache: CacheManager, width: int) -> dict[str, Tensor | None]:
+        """Additive masks [1, 1, R, width] by layer type; None: the kernel's own causal mask."""
+        masks: dict[str, Tensor | None] = {}
+        for kind, window in self._windows.items():
+            if rows.causal and window is None and self._builds_causal:
+                masks[kind] = None  # it is faster
+                continue
+            visible = functional.pad(rows.visible, (0, width - rows.visible.shape[1]))
+            if window is not None:
+                cache.positions.index_copy_(0, rows.slots, rows.positions)
+                visible = visible & (rows.positions[:, None] - cache.positions[:width] < window)
+            mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
+            masks[kind] = mask.masked_fill_(~visible, -torch.inf)[None, None]
+        return masks
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """Attention window (tokens) by layer type; None sees everything."""
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None)
+    if types:
+        sliding = "sliding_attention"
+        return {kind: window if kind == sliding else None for kind in sorted(set(types))}
+    return {"sliding_attention": window} if window else {"full_attention": None}
+
+
+def _eos_ids(model: Any, tokenizer: Tokenizer | None) -> tuple[int, ...]:
+    generation = getattr(model, "generation_config", None)
+    for held in (generation, model.config, tokenizer):
+        ids = getattr(held, "eos_token_id", None)
+        if ids is not None:
+            return tuple(ids) if isinstance(ids, (list, tuple)) else (int(ids),)
+    return ()

@@ -1,0 +1,108 @@
+"""What a text lost: agreement with the exact text, the target's own view of it, task scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import torch
+from torch import Tensor
+
+from specframe.cache.base import CACHES
+from specframe.session.engine import Engine
+from specframe.types import Rows
+
+_ROWS = 128  # of logits at a time: 25 MB at a vocabulary of 49k
+# A minus behind a digit or a bracket is a difference or a range.
+_NUMBER = re.compile(r"(?:(?<![\d)\]])[-\u2212])?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
+_FINAL = "####"  # what GSM8K puts before the number; others head their sections with it
+_MARKED = re.compile(rf"{_FINAL}[ \t$*]*({_NUMBER.pattern})(?!\d*[.):][ \t]+\S)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """One answer beside the exact one. num_common: tokens before the first difference; num_equal:
+    places with the same token; num_longer: tokens of the longer of the two."""
+
+    num_common: int
+    num_equal: int
+    num_longer: int
+    logit_gap: float | None = None  # by which the target prefers the exact token where they part
+
+    @property
+    def same(self) -> bool:
+        """Whether the texts are equal, ends included."""
+        return self.num_common == self.num_longer
+
+
+def agreement(tokens: Sequence[int], exact: Sequence[int]) -> Agreement:
+    """Compare two answers token by token."""
+    pairs = list(zip(tokens, exact, strict=False))
+    return Agreement(
+        num_common=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
+        num_equal=sum(one == other for one, other in pairs),
+        num_longer=max(len(tokens), len(exact)),
+    )
+
+
+@torch.inference_mode()
+def text_logits(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
+    """Pieces of [T, V] raw logits: what the target thought at each of `tokens` after `prompt`."""
+    target = engine.parts.target
+    cache = CACHES.get("dynamic")()
+    ids = [*prompt, *tokens[:-1]]
+    cache.reset(rows=len(ids), device=target.device)
+    if len(prompt) > 1:
+        target.prefill(ids[: len(prompt) - 1], cache)
+    pieces = []
+    for start in range(len(prompt) - 1, len(ids), _ROWS):
+        chunk = torch.tensor(ids[start : start + _ROWS], device=target.device)
+        slots = cache.reserve(len(chunk))
+        positions = torch.arange(start, start + len(chunk), device=target.device)
+        columns = torch.arange(cache.width, device=target.device)
+        rows = Rows(
+            tokens=chunk,
+            positions=positions,
+            slots=slots,
+            visible=columns[None, :] <= positions[:, None],
+        )
+        out = target.forward(rows, cache, want=torch.arange(len(chunk), device=target.device))
+        assert out.logits is not None
+        pieces.append(out.logits)
+        cache.commit(slots, len(chunk), moved=False)
+    return pieces
+
+
+@torch.inference_mode()
+def mean_logprob(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) -> float:
+    """Mean over `tokens` of log p(token | what stands before it) under the target's own law, at
+    temperature 1 and without processors, in nats."""
+    total, start = 0.0, 0
+    for logits in text_logits(engine, prompt, tokens):
+        chosen = torch.tensor(tokens[start : start + len(logits)], device=logits.device)
+        laws = logits.float().log_softmax(-1)
+        total += float(laws.gather(1, chosen[:, None]).sum())
+        start += len(logits)
+    return total / len(tokens)
+
+
+def logit_gap(engine: Engine, prompt: Sequence[int], exact: Sequence[int], got: int) -> float:
+    """By how much the target prefers the last token of `exact` to `got` at its place, in logits."""
+    last = text_logits(engine, prompt, exact)[-1][-1]
+    return float(last[exact[-1]] - last[got])
+
+
+def final_number(text: str) -> float | None:
+    """The number an answer ends with: the last right behind `####`, else its last number."""
+    found = _MARKED.findall(text) or _NUMBER.findall(text)
+    return float(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
+
+
+def number_is_right(text: str, reference: str | None) -> bool | None:
+    """Whether an answer ends with the reference's number; None where the reference has none that
+    is marked with `####`, as GSM8K marks it."""
+    if reference is None or _FINAL not in reference:
+        return None
+    return final_number(text) == final_number(reference)

@@ -1,0 +1,253 @@
+"""The sides of a comparison: each answers the same prompts, measured in the same way."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+from specframe.accept.base import RULES
+from specframe.drafter.base import DRAFTERS
+from specframe.measure.clock import Clock
+from specframe.measure.meter import Meter
+from specframe.measure.metrics import DepthCount, Metrics
+from specframe.prompts.questions import encode_turns
+from specframe.session.engine import Engine
+from specframe.session.warmup import prepared
+from specframe.task.benchmark.forwards import forwards
+from specframe.tree.base import TREES
+
+BASELINE, METHOD = "baseline", "method"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Seconds of one answer, from its token ids on. first_s: until the first token is on the host;
+    prefill_s: until the first verify step; step_ms: each verify step, what follows it included;
+    forward_s: within the target's forward, also where a drafter calls it; None: not known."""
+
+    first_s: float
+    prefill_s: float
+    decode_s: float
+    total_s: float
+    step_ms: list[float]
+    forward_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSample:
+    """One answer and what it took. peak_memory_bytes: of the allocator on a CUDA device."""
+
+    tokens: list[int]
+    finish_reason: str
+    metrics: Metrics
+    step_tokens: list[int]
+    timing: Timing
+    peak_memory_bytes: int | None
+    warm: bool | None  # `Drafter.warm`
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSplit:
+    """Where the time of one answer went, in ms, each stamp taken after waiting for the device.
+
+    phases: prefill and the phases of the loop; wall_ms: measured around all of them.
+    """
+
+    phases: dict[str, float]
+    wall_ms: float
+
+
+@dataclass(kw_only=True)
+class Turn:
+    """A turn of a conversation as one side answered it, in one or more rounds.
+
+    metrics has the counts, the same in every round, and the medians of the rounds' seconds.
+    """
+
+    sequence: int
+    num_prompt_tokens: int
+    tokens: list[int]
+    text: str
+    finish_reason: str
+    metrics: Metrics
+    step_tokens: list[int]
+    rounds: list[Timing]
+    peak_memory_bytes: int | None
+    split: TimeSplit | None = None
+    target_logprob: float | None = None  # mean over the tokens, of the target's own law
+    warm: bool | None = None  # whether the drafter began with what earlier prompts left
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; `of` makes the same turn of them."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, held: dict[str, Any]) -> Turn:
+        """The turn of a line."""
+        metrics = {**held["metrics"]}
+        metrics["depths"] = [DepthCount(**one) for one in metrics["depths"]]
+        split = None if held["split"] is None else TimeSplit(**held["split"])
+        rounds = [Timing(**one) for one in held["rounds"]]
+        return cls(**{**held, "metrics": Metrics(**metrics), "rounds": rounds, "split": split})
+
+
+@dataclass
+class Side:
+    """One way to answer. before: its own answers to the earlier turns of the conversation.
+    drafter: its word; exact: name of the side whose text and speed it is held against."""
+
+    name: str
+    engine: Engine
+    before: list[list[int]] = field(default_factory=list)
+    drafter: str | None = None
+    exact: str | None = None
+    _kept: Any = None
+
+    def begin(self) -> None:
+        """A conversation starts."""
+        self.before = []
+
+    def remember(self) -> None:
+        """What the drafter keeps of earlier prompts is to be had again."""
+        self._kept = self.engine.parts.drafter.remembered()
+
+    def recall(self) -> None:
+        """The next answer begins with what was remembered, not with what came since."""
+        if self._kept is not None:
+            self.engine.parts.drafter.recall(self._kept)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its drafter learns from prompt to prompt."""
+        return self.engine.parts.drafter.remembered() is not None
+
+    def encode(self, turns: Sequence[str]) -> list[int]:
+        """Ids of the next turn on top of this side's own answers."""
+        return encode_turns(self.engine, turns, self.before)
+
+    def answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
+        """Answer with the ordinary clock."""
+        target = self.engine.parts.target
+        if target.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(target.device)
+        with forwards(target, target.device) as spent:
+            sample = self._answer(prompt, sequence)
+        timing = replace(sample.timing, forward_s=sum(spent.seconds()))
+        return replace(sample, timing=timing)
+
+    def _answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
+        device = self.engine.parts.target.device
+        meter = Meter(device)
+        decoding = self.engine.decoding(observers=[meter])
+        stamps, counts = [], []
+        meter.begin()
+        start = time.perf_counter()
+        tokens = decoding.begin(prompt, sequence=sequence)
+        first = time.perf_counter()
+        while decoding.finish_reason is None:
+            emitted = decoding.step().tokens
+            stamps.append(time.perf_counter())
+            counts.append(len(emitted))
+            tokens += emitted
+        metrics = meter.end()
+        _check(metrics, tokens, counts)
+        gaps = [1e3 * (b - a) for a, b in zip([first, *stamps], stamps, strict=False)]
+        timing = Timing(
+            first_s=first - start,
+            prefill_s=metrics.prefill_s,
+            decode_s=metrics.decode_s,
+            total_s=metrics.total_s,
+            step_ms=gaps,
+        )
+        return TimeSample(
+            tokens=tokens,
+            finish_reason=decoding.finish_reason,
+            metrics=metrics,
+            step_tokens=counts,
+            timing=timing,
+            peak_memory_bytes=_peak(device),
+            warm=self.engine.parts.drafter.warm,
+        )
+
+    def split(self, prompt: Sequence[int], sequence: int) -> TimeSplit | None:
+        """Answer once more with a clock that waits for the device at every stamp."""
+        device = self.engine.parts.target.device
+        meter = Meter(device, synchronise=True)
+        decoding = self.engine.decoding(observers=[meter])
+        decoding.clock = Clock(device, synchronise=True)
+        start = time.perf_counter()
+        meter.begin()
+        decoding.begin(prompt, sequence=sequence)
+        while decoding.finish_reason is None:
+            decoding.step()
+        wall = time.perf_counter() - start
+        metrics = meter.end()
+        phases = {"prefill": 1e3 * metrics.prefill_s, **metrics.phase_ms}
+        return TimeSplit(phases=phases, wall_ms=1e3 * wall)
+
+
+def sides(engine: Engine, *, baseline: bool) -> list[Side]:
+    """The method and, before it, drafter=none on the same target, runtime and cache."""
+    method = Side(METHOD, engine)
+    return [plain_side(BASELINE, engine), method] if baseline else [method]
+
+
+def plain_side(name: str, engine: Engine) -> Side:
+    """drafter=none on the parts of an engine. Its rule is match: without a draft every lossless
+    rule is the same."""
+    chain: Any = TREES.get("chain")
+    parts = replace(
+        engine.parts,
+        drafter=DRAFTERS.get("none")(),
+        tree=chain(depth=1, max_nodes=2, proposal="place"),
+        accept=RULES.get("match")(),
+        how="place",
+    )
+    return Side(name, prepared(Engine(parts, engine.settings)), drafter="none")
+
+
+def turn_of(
+    side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[TimeSample]
+) -> Turn:
+    """The rounds of one turn as one record."""
+    first = samples[0]
+    for other in samples[1:]:
+        assert other.tokens == first.tokens, "the same prompt and seed gave another text"
+    metrics = first.metrics
+    for name in ("prefill_s", "decode_s", "total_s"):
+        median = statistics.median(getattr(one.timing, name) for one in samples)
+        setattr(metrics, name, median)
+    # Speed and the split of time are measured apart.
+    metrics.phase_ms = {}
+    peaks = [one.peak_memory_bytes for one in samples if one.peak_memory_bytes is not None]
+    return Turn(
+        sequence=sequence,
+        num_prompt_tokens=len(prompt),
+        tokens=first.tokens,
+        text=side.engine.decode(first.tokens),
+        finish_reason=first.finish_reason,
+        metrics=metrics,
+        step_tokens=first.step_tokens,
+        rounds=[one.timing for one in samples],
+        peak_memory_bytes=max(peaks, default=None),
+        warm=first.warm,
+    )
+
+
+def _check(metrics: Metrics, tokens: Sequence[int], step_tokens: Sequence[int]) -> None:
+    """The identities of the counts, beside the one that the meter checks."""
+    metrics.check()
+    assert len(tokens) == metrics.num_tokens == 1 + sum(step_tokens)
+    assert sum(step_tokens) == metrics.num_step_tokens
+    assert len(step_tokens) == metrics.num_steps
+    assert metrics.num_accepted == sum(one.accepted for one in metrics.depths)
+    assert metrics.num_accepted <= metrics.num_drafted < max(metrics.num_draft_rows, 1)
+
+
+def _peak(device: torch.device) -> int | None:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

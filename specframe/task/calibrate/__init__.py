@@ -1,0 +1,177 @@
+"""Measures how often a drafter's guesses are right, by depth and rank, and plans trees by it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from specframe.costs.calibration import Calibrator, RankCounts
+from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.planning.rank_paths import (
+    RankPath,
+    best_first,
+    expected_length,
+    most_worth_first,
+    sequoia,
+)
+from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
+from specframe.registry import Range
+from specframe.session.manifest import write_json
+from specframe.task.base import TASKS, Job, Task
+from specframe.task.calibrate.heatmap import cell, heatmap
+from specframe.terminal.pace import Pace
+from specframe.tree.base import Depth, MaxNodes
+
+_TITLE = "right guesses by rank, in % of those judged"
+
+
+@TASKS.register("calibrate")
+class Calibrate(Task):
+    """Counts ranks of the true tokens in the drafter's guesses, at every position of the target's
+    own answers to `prompt=`, `prompts=` (a file), or the built-in set (first turns).
+
+    The guess of rank r at depth k counts where the text goes on so far and the tokens above it were
+    guessed as well: the denominators are the true ones. Ranks are those that tree=static uses: the
+    order of scores, or of draws where tree.proposal draws; guesses are judged as accept=match does.
+    Writes calibration.json, heatmap.svg, and for `tree=static tree.paths=FILE` tree_greedy.json
+    (most worth first, as Medusa) and tree_sequoia.json (Sequoia's recursion, one row of shares for
+    all depths), each with the acceptance length that the table expects and the one counted over
+    all positions. Ctrl-C keeps what was counted.
+    """
+
+    def __init__(
+        self, *, max_nodes: MaxNodes, depth: Depth, top_k: Annotated[int, Range(1, 256)]
+    ) -> None:
+        self.max_nodes = max_nodes
+        self.depth = depth
+        self.top_k = top_k
+
+    def check(self, config: dict[str, Any]) -> None:
+        if config["drafter"]["name"] == "none":
+            raise IncompatibleComponents(
+                "task=calibrate drafter=none: nothing is guessed; choose a drafter"
+            )
+
+    def run(self, job: Job) -> int:
+        counts = RankCounts(depth=self.depth, top_k=self.top_k)
+        try:
+            num_skipped = _count(job, counts)
+        finally:
+            if counts.num_positions:
+                self._report(job, counts)
+        if not counts.num_positions:
+            raise ConfigError(
+                "task=calibrate: no answer has two tokens, so nothing was judged; raise "
+                "max_new_tokens or give other prompts"
+            )
+        return int(num_skipped > 0)
+
+    def _report(self, job: Job, counts: RankCounts) -> None:
+        trees = self._trees(job, counts)
+        for name, tree in trees.items():
+            if tree["paths"]:
+                write_json(job.output_dir / f"tree_{name}.json", tree)
+        held = {
+            **_origin(job, counts),
+            "depth": self.depth,
+            "top_k": self.top_k,
+            "reached": counts.reached(),
+            "hits": counts.hits(),
+            "accuracy": counts.table(),
+            "trees": trees,
+        }
+        write_json(job.output_dir / "calibration.json", held)
+        title = f"drafter={job.config['drafter']['name']}: how often each guess is right"
+        svg = heatmap(counts.table(), reached=counts.reached(), title=title)
+        (job.output_dir / "heatmap.svg").write_text(svg, encoding="utf-8")
+        _print(job, counts, trees)
+
+    def _trees(self, job: Job, counts: RankCounts) -> dict[str, dict[str, Any]]:
+        closed = job.engine.parts.how != "place" or job.engine.parts.drafter.draws_itself
+        table, rows = counts.table(), self.max_nodes - 1
+        chosen: dict[str, list[RankPath]] = {
+            "greedy": best_first(table, max_paths=rows, closed=closed),
+            "sequoia": sequoia(counts.pooled(), max_paths=rows),
+        }
+        return {
+            name: {
+                "method": name,
+                **_origin(job, counts),
+                "max_nodes": 1 + len(paths),
+                "depth": max(map(len, paths), default=0),
+                "expected_acceptance_length": expected_length(table, paths),
+                "counted_acceptance_length": counts.counted_length(paths),
+                "paths": [list(path) for path in paths],
+            }
+            for name, found in chosen.items()
+            for paths in [most_worth_first(table, found)]
+        }
+
+
+def _count(job: Job, counts: RankCounts) -> int:
+    """Go through all prompts; returns how many could not be answered."""
+    records, skipped = _records(job), 0
+    calibrator = Calibrator(job.engine, counts)
+    with Pace("calibrate", total=len(records), done=0) as pace:
+        for number, record in enumerate(records, start=1):
+            try:
+                pace.add_tokens(calibrator.count(record.turns[0], sequence=number - 1))
+            except ConfigError as error:
+                skipped += 1
+                sys.stderr.write(f"specframe: prompt {number}: {' '.join(str(error).split())}\n")
+            pace.add_prompts(1)
+    return skipped
+
+
+def _records(job: Job) -> list[PromptRecord]:
+    if job.prompt is not None:
+        return [PromptRecord(turns=(job.prompt,))]
+    return read_prompts(BUILTIN if job.prompts is None else job.prompts)
+
+
+def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
+    """What a table or tree was made from."""
+    return {
+        "target": job.engine.parts.target.name,
+        "drafter": job.config["drafter"],
+        "sampling": job.config["sampling"],
+        "proposal": job.engine.parts.how,
+        "prompts": str(job.prompts or BUILTIN) if job.prompt is None else None,
+        "num_positions": counts.num_positions,
+    }
+
+
+def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> None:
+    console = Console(highlight=False)
+    console.print(_table(counts.table(), counts.reached()))
+    for name, tree in trees.items():
+        file = job.output_dir / f"tree_{name}.json"
+        if not tree["paths"]:
+            console.print(f"{name}: no guess was ever right, so there is no tree")
+            continue
+        console.print(
+            f"{name}: {tree['max_nodes']} nodes, acceptance_length "
+            f"{tree['expected_acceptance_length']:.2f} expected, "
+            f"{tree['counted_acceptance_length']:.2f} counted"
+        )
+        # Not to be wrapped: it is there to be copied.
+        print(
+            f"  tree=static tree.paths={file} "
+            f"tree.max_nodes={tree['max_nodes']} tree.depth={tree['depth']}"
+        )
+
+
+def _table(table: Sequence[Sequence[float]], reached: Sequence[int]) -> Table:
+    # Ten ranks fit a terminal of 80 columns.
+    shown = Table(title=_TITLE, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    headings = ("depth", "judged", *(f"r{rank}" for rank in range(len(table[0]))), "any")
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for depth, (row, count) in enumerate(zip(table, reached, strict=True), start=1):
+        cells = [cell(share) if count else "" for share in row]
+        shown.add_row(str(depth), str(count), *cells, f"{100 * sum(row):.1f}" if count else "")
+    return shown

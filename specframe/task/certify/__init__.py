@@ -1,0 +1,203 @@
+"""Tells whether a combination is exact, in words and with an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.law.sampling import GREEDY_BELOW
+from specframe.prompts.reader import read_prompts
+from specframe.registry import Range
+from specframe.session.engine import Engine
+from specframe.session.manifest import recorded
+from specframe.task.base import TASKS, Job, Task
+from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.enumeration import TooManyBranches
+from specframe.task.certify.law_checks import enumerated_law, sampled_law
+from specframe.task.certify.text_checks import (
+    Check,
+    Texts,
+    greedy_text,
+    not_run,
+    perfect_drafter,
+    seeded_text,
+)
+
+_AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
+_PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
+_DRAFT_MODEL = ["drafter=lm", "drafter.model=toy_draft", "drafter.trust_vocabulary=true"]
+_PATHS = "[[0],[1],[1,0]]"  # siblings, one of them unexpanded, and a path not through the first
+_DRAFT_TOKENS = 24  # per answer, for the perfect drafter
+
+
+@TASKS.register("certify")
+class Certify(Task):
+    """Runs the checks that apply to a combination, each with a broken one that it must catch.
+
+    On the target itself: greedy text against full forwards without a cache; for `match`, text with
+    the same seed at T > 0 against drafter=none. On target=toy with the same tree, rule and cache:
+    the exact law by enumeration (float64, error < 1e-12), for rules other than `match` a chi-square
+    test of sequences, and full acceptance of a perfect drafter where it is promised.
+    """
+
+    def __init__(
+        self,
+        *,
+        texts: list[str],
+        tokens: Annotated[int, Range(1, None)],
+        max_gap: Annotated[float, Range(0, None)],
+        temperature: Annotated[float, Range(1e-3, 100)],
+        vocab_size: Annotated[int, Range(2, 8)],
+        length: Annotated[int, Range(2, 8)],
+        depth: Annotated[int, Range(1, 8)],
+        max_nodes: Annotated[int, Range(2, 64)],
+        max_branches: Annotated[int, Range(1, None)],
+        draws: Annotated[int, Range(100, None)],
+    ) -> None:
+        self.texts = texts
+        self.tokens = tokens
+        self.max_gap = max_gap
+        self.temperature = temperature
+        self.vocab_size = vocab_size
+        self.length = length
+        self.depth = depth
+        self.max_nodes = max_nodes
+        self.max_branches = max_branches
+        self.draws = draws
+        # Every transition of a small vocabulary, and a repeat for drafters that look back.
+        self.toy_prompt = [*range(vocab_size), 0, 1]
+
+    def run(self, job: Job) -> int:
+        """Certify; returns 1 if a rule breaks its word or a negative control goes unnoticed."""
+        job.output_dir.mkdir(parents=True, exist_ok=True)
+        with recorded(job.output_dir, engine=job.engine, config=job.config):
+            certificate = Certificate(
+                words={axis: job.config[axis]["name"] for axis in _AXES},
+                lossless=job.engine.parts.accept.lossless,
+                checks=[_guarded(name, check) for name, check in self._checks(job)],
+            )
+            certificate.show()
+            certificate.write(job.output_dir / "certificate.json")
+        return certificate.exit_code
+
+    def _checks(self, job: Job) -> list[tuple[str, Callable[[], Check]]]:
+        matching = job.config["accept"]["name"] == "match"
+        checks: list[tuple[str, Callable[[], Check]]] = [
+            ("greedy text", lambda: greedy_text(self._at(job, 0.0), self._texts(job)))
+        ]
+        if matching:
+            warm = self._warm(job)
+            checks.append(
+                ("same-seed text", lambda: seeded_text(self._at(job, warm), self._texts(job)))
+            )
+        checks.append(("law by enumeration", lambda: self._enumerated(job)))
+        if not matching:
+            checks.append(("law by sampling", lambda: self._sampled(job)))
+        for temperature in (0.0, self._warm(job)):
+            name = f"perfect drafter, T = {temperature:g}"
+            checks.append((name, partial(self._perfect, job, name, temperature)))
+        return checks
+
+    def _warm(self, job: Job) -> float:
+        asked = job.engine.settings.sampling.temperature
+        return self.temperature if asked < GREEDY_BELOW else asked
+
+    def _at(self, job: Job, temperature: float) -> Engine:
+        asked = job.engine.settings.sampling.temperature
+        if asked == temperature:
+            return job.engine
+        return job.rebuild([f"sampling.temperature={temperature}"])
+
+    def _texts(self, job: Job) -> Texts:
+        texts = self.texts if job.prompt is None else [job.prompt]
+        if job.prompts is not None:
+            texts = [one.turns[0] for one in read_prompts(job.prompts)[: len(self.texts)]]
+        encoded = [job.engine.encode(text) for text in texts]
+        return Texts(
+            prompts=[tokens or [0] for tokens in encoded],
+            max_new_tokens=self.tokens,
+            max_gap=self.max_gap,
+        )
+
+    def _toy(self, job: Job, temperature: float, *more: str) -> Engine:
+        """The same tree, rule, cache and sampling on a tabulated target, with a drafter for it."""
+        words = [
+            "target=toy",
+            f"target.vocab_size={self.vocab_size}",
+            "device=cpu",
+            f"sampling.temperature={temperature}",
+            *_PLAIN_STOP,
+            *more,
+        ]
+        drafter = job.config["drafter"]["name"]
+        if drafter != "lm":
+            try:
+                return job.rebuild(words)
+            except (ConfigError, IncompatibleComponents):
+                if not job.engine.parts.drafter.gives_laws:
+                    raise
+        return job.rebuild([*words, *_DRAFT_MODEL])
+
+    def _small_tree(self, job: Job) -> list[str]:
+        rows = self.max_nodes + job.engine.parts.drafter.needs.aux_rows
+        words = [f"tree.depth={self.depth}", f"tree.max_nodes={rows}"]
+        return [*words, f"tree.paths={_PATHS}"] if "paths" in job.config["tree"] else words
+
+    def _enumerated(self, job: Job) -> Check:
+        engine = self._toy(job, self._warm(job), *self._small_tree(job))
+        if engine.parts.how == "coupled":
+            return not_run(
+                "law by enumeration", "coupled draws share the target's noise: no branches to walk"
+            )
+        if engine.parts.drafter.draws_itself and not engine.parts.accept.any_draft:
+            return not_run(
+                "law by enumeration", "the inner engine's own noise is not walked; see the sampling"
+            )
+        for length in range(self.length, 1, -1):
+            try:
+                found = enumerated_law(
+                    engine, self.toy_prompt, length=length, max_branches=self.max_branches
+                )
+                return _noted(found, job, engine)
+            except TooManyBranches as error:
+                reason = str(error)
+        return not_run("law by enumeration", reason, applies=True)
+
+    def _sampled(self, job: Job) -> Check:
+        engine = self._toy(job, self._warm(job), *self._small_tree(job))
+        found = sampled_law(engine, self.toy_prompt, length=self.length, draws=self.draws)
+        return _noted(found, job, engine)
+
+    def _perfect(self, job: Job, name: str, temperature: float) -> Check:
+        parts = job.engine.parts
+        if not parts.accept.lossless:
+            return not_run(name, "nothing is promised for a lossy rule")
+        if job.config["drafter"]["name"] != "lm":
+            return not_run(name, "only drafter=lm can be given the target itself as its model")
+        engine = self._toy(job, temperature)
+        drawn = engine.parts.how in ("iid", "wor") and engine.parts.accept.needs_laws
+        if temperature >= GREEDY_BELOW and not drawn and engine.parts.how != "coupled":
+            return not_run(
+                name, f"tree.proposal={engine.parts.how}: children are kept with p(children) only"
+            )
+        return perfect_drafter(engine, self.toy_prompt, max_new_tokens=_DRAFT_TOKENS)
+
+
+def _noted(check: Check, job: Job, engine: Engine) -> Check:
+    """The check, saying so where another drafter than the user's was used."""
+    if type(engine.parts.drafter) is type(job.engine.parts.drafter):
+        return check
+    name = job.config["drafter"]["name"]
+    note = f"{check.finding}; on the toy, drafter=lm stands in for drafter={name}"
+    return replace(check, finding=note)
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    """A check whose combination cannot be composed is not run, and says why."""
+    try:
+        return check()
+    except (ConfigError, IncompatibleComponents) as error:
+        return not_run(name, str(error), applies=True)

@@ -1,0 +1,84 @@
+"""Deliberately broken components: a check that does not catch them proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from specframe.accept.base import RULES, AcceptRule, Walk
+from specframe.drafter.base import Drafter
+from specframe.law.laws import Laws
+from specframe.law.streams import Streams
+from specframe.lookup.foresight import Prospect
+from specframe.records import Context, StepRecord
+from specframe.types import Draft, DrawCall, Frontier, How, Proposal, TargetOutput, Verdict
+
+
+class Careless(AcceptRule):
+    """Keeps the first drafted token unseen; where nothing is drafted, emits the second likeliest.
+
+    Calls itself lossless and is wrong with every drafter, `none` included.
+    """
+
+    title: ClassVar[str] = "a rule that keeps every drafted token"
+    lossless: ClassVar[bool] = True
+    any_draft: ClassVar[bool] = True
+    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+
+    def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
+        walk = Walk(draft)
+        for depth in range(draft.depth + 1):
+            children = (draft.parents == walk.node) & draft.alive
+            first, exists = children.int().argmax(0, keepdim=True), children.any(0, keepdim=True)
+            second = laws.scores(walk.node, depth).topk(2, dim=-1).indices[:, 1]
+            walk.move(torch.where(exists, draft.tokens[first], second), first, exists)
+        return walk.verdict()
+
+
+_Rejection: Any = RULES.get("rejection")
+
+
+class NoResidual(_Rejection):
+    """Rejection sampling that emits from p, not from the residual, when it rejects every draw."""
+
+    title: ClassVar[str] = "rejection without the residual"
+
+    def judge(self, trial, call: DrawCall, draft: Draft) -> None:  # type: ignore[no-untyped-def]
+        target_probs = trial.rest
+        super().judge(trial, call, draft)
+        trial.rest = target_probs
+
+
+class Shifted(Drafter):
+    """Another drafter with the logits of every token given to the next one."""
+
+    title: ClassVar[str] = "a drafter that is off by one"
+    gives_laws: ClassVar[bool] = True
+
+    def __init__(self, *, inner: Drafter) -> None:
+        self.needs = inner.needs
+        self.max_positions = inner.max_positions
+        self._inner = inner
+
+    def begin(self, context: Context, out: TargetOutput) -> None:
+        self._inner.begin(context, out)
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        return [replace(one, logits=_rolled(one.logits)) for one in self._inner.expand(frontier)]
+
+    def prospects(self) -> Sequence[Prospect]:
+        return [replace(one, expand=self.expand) for one in self._inner.prospects()]
+
+    def observe(self, record: StepRecord) -> None:
+        self._inner.observe(record)
+
+    def truncate(self, length: int) -> None:
+        self._inner.truncate(length)
+
+
+def _rolled(logits: Tensor | None) -> Tensor | None:
+    return None if logits is None else logits.roll(1, dims=-1)

@@ -1,0 +1,129 @@
+"""References that a text is compared with: full forwards without a cache, and drafter=none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specframe.cache.base import CACHES
+from specframe.drafter.base import DRAFTERS
+from specframe.law.streams import Streams
+from specframe.session.engine import Engine
+from specframe.tree.base import TREES
+
+Reference = Callable[[Sequence[int], int], list[int]]  # (prompt, sequence) -> answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """The first place where two texts differ (counted from 1), the tokens there (-1: the text has
+    ended), and by how much the reference's token scores better, in logits."""
+
+    place: int
+    got: int
+    wanted: int
+    gap: float
+
+
+@torch.inference_mode()
+def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
+    """[V] raw logits after `tokens`, from one pass over all of them into an empty cache."""
+    target = engine.parts.target
+    cache = CACHES.get("dynamic")()
+    cache.reset(rows=len(tokens), device=target.device)
+    return target.prefill(tokens, cache).logits[-1]
+
+
+@torch.inference_mode()
+def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int) -> Tensor:
+    """[V] what the next token maximises: processed scores, at T > 0 log law plus the noise."""
+    sampling = engine.sampling(prompt_length)
+    ids = torch.tensor([list(tokens)], device=engine.parts.target.device)
+    logits = full_forward(engine, tokens)[None]
+    if sampling.greedy:
+        return sampling.scores(ids, logits)[0]
+    law = sampling.law(ids, logits)[0].double()
+    streams = Streams(seed=engine.settings.seed, sequence=sequence)
+    vocabulary = torch.arange(len(law), device=law.device)
+    return law.log() - streams.noise(len(tokens), vocabulary).log()
+
+
+def greedy_oracle(engine: Engine, max_new_tokens: int) -> Reference:
+    """Arg max of full forwards, one per token, until an end token or the limit."""
+
+    def answer(prompt: Sequence[int], sequence: int) -> list[int]:
+        tokens = list(prompt)
+        while len(tokens) < len(prompt) + max_new_tokens:
+            tokens.append(int(preferences(engine, tokens, len(prompt), sequence).argmax()))
+            if tokens[-1] in engine.eos_ids:
+                break
+        return tokens[len(prompt) :]
+
+    return _remembered(answer)
+
+
+def plain(engine: Engine, max_new_tokens: int) -> Reference:
+    """The same engine with drafter=none."""
+    chain: Any = TREES.get("chain")
+    parts = replace(
+        engine.parts,
+        drafter=DRAFTERS.get("none")(),
+        tree=chain(depth=1, max_nodes=2, proposal="place"),
+        how="place",
+    )
+    alone = Engine(parts, engine.settings)
+
+    def answer(prompt: Sequence[int], sequence: int) -> list[int]:
+        return alone.generate(prompt, sequence=sequence, max_new_tokens=max_new_tokens).tokens
+
+    return _remembered(answer)
+
+
+def _remembered(answer: Reference) -> Reference:
+    """The reference, each answer worked out once: the negative control asks again."""
+    held: dict[tuple[tuple[int, ...], int], list[int]] = {}
+
+    def again(prompt: Sequence[int], sequence: int) -> list[int]:
+        key = (tuple(prompt), sequence)
+        if key not in held:
+            held[key] = answer(prompt, sequence)
+        return held[key]
+
+    return again
+
+
+def compare(
+    engine: Engine,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    reference: Reference,
+    *,
+    sequence: int,
+) -> Divergence | None:
+    """Where an answer leaves the reference, None if it never does.
+
+    A stop string may end the answer before the reference: that is no divergence.
+    """
+    wanted = reference(prompt, sequence)
+    if engine.settings.stop.strings or engine.settings.stop.criteria:
+        wanted = wanted[: max(1, len(tokens))]
+    for place, (ours, theirs) in enumerate(zip_longest(tokens, wanted, fillvalue=-1)):
+        if ours != theirs:
+            context = [*prompt, *wanted[:place]]
+            gap = _gap(engine, context, len(prompt), sequence, ours, theirs)
+            return Divergence(place=place + 1, got=ours, wanted=theirs, gap=gap)
+    return None
+
+
+def _gap(
+    engine: Engine, context: list[int], prompt_length: int, sequence: int, got: int, wanted: int
+) -> float:
+    if -1 in (got, wanted):
+        return float("inf")
+    scores = preferences(engine, context, prompt_length, sequence)
+    return float(scores[wanted] - scores[got])

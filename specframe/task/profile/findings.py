@@ -1,0 +1,136 @@
+"""What a profile says: where a run's time goes, and which tree would be the fastest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+
+from specframe.costs.ceilings import Ceilings, MeasuredPass
+from specframe.costs.costing import BusyClock
+from specframe.costs.supply import CostSample, prompts_of
+from specframe.planning.cost_table import CostTable, RankTable
+from specframe.planning.speed import Speeds, TreeChoice, level_widths
+from specframe.session.engine import Engine
+
+_TARGET = ("verify", "accept", "commit")  # phases that the target's pass brings with it
+_DEEPEST = 16  # levels that a tree is looked for in
+
+
+def split_of(
+    engine: Engine, costs: CostTable, sample: CostSample, tick: Callable[[int], None]
+) -> dict[str, float]:
+    """Milliseconds by phase of the composed method, over the answer to a built-in prompt."""
+    parts = engine.parts
+    settings = replace(engine.settings, max_new_tokens=sample.tokens)
+    run = Engine(replace(parts, tree=parts.tree.priced(costs)), settings)
+    spent: Counter[str] = Counter()
+    loop = run.decoding()
+    loop.clock = BusyClock(parts.target.device)
+    loop.begin(run.encode(prompts_of(engine, 1)[0]))
+    while loop.finish_reason is None:
+        marks = loop.step().marks
+        spent.update(loop.clock.durations_ms(marks))
+    tick(1)
+    return dict(spent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A table of costs and what follows from it. shares: by source, how often guesses are right;
+    split: ms by phase of the composed method; rows: of the largest tree that is looked at."""
+
+    costs: CostTable
+    shares: Mapping[str, RankTable]
+    split: Mapping[str, float]
+    rows: int
+    closed: bool
+
+    def sentences(self) -> list[str]:
+        """In words."""
+        found = [self._time()] if sum(self.split.values()) else []
+        return found + [self._tree(source) for source in self.shares]
+
+    def show(self, passes: Sequence[MeasuredPass], ceilings: Ceilings) -> None:
+        """Print the tables and the sentences."""
+        console = Console(highlight=False, markup=False, emoji=False)
+        console.print(self._table(passes, ceilings))
+        console.print(
+            f"this device: {ceilings.bytes_per_s / 1e9:.1f} GB/s of a copy, "
+            f"{ceilings.operations_per_s / 1e9:.1f} GFLOP/s of a matrix product",
+            soft_wrap=True,
+        )
+        for source, cost in self.costs.drafts.items():
+            levels = ", ".join(
+                f"{ms:.3g} ms for {width}"
+                for width, ms in zip(cost.widths, cost.level_ms, strict=True)
+            )
+            console.print(
+                f"{source}: {cost.root_ms:.3g} ms at the root, then a level {levels} nodes",
+                soft_wrap=True,
+            )
+        if self.costs.looks_up:
+            console.print(f"looking up: {self.costs.lookup_ms:.3g} ms a step", soft_wrap=True)
+        for sentence in self.sentences():
+            console.print(sentence, soft_wrap=True)
+
+    def _table(self, passes: Sequence[MeasuredPass], ceilings: Ceilings) -> Table:
+        shown = Table(
+            title="a forward by rows", title_justify="left", box=None, padding=(0, 2, 0, 0)
+        )
+        headings = ["rows", *(f"ms behind {one}" for one in self.costs.contexts), "of one row"]
+        headings += ["least ms", "operations a byte"] if passes else []
+        for heading in headings:
+            shown.add_column(heading, justify="right", no_wrap=True)
+        for place, rows in enumerate(self.costs.rows):
+            line = [column[place] for column in self.costs.forward_ms]
+            cells = [str(rows), *(f"{ms:.4g}" for ms in line)]
+            cells.append(f"{line[0] / self.costs.forward_ms[0][0]:.2f}")
+            if passes:
+                cells += [f"{passes[place].limit_ms(ceilings):.4g}"]
+                cells += [f"{passes[place].intensity:.3g}"]
+            shown.add_row(*cells)
+        return shown
+
+    def _time(self) -> str:
+        total = sum(self.split.values())
+        target = sum(self.split.get(phase, 0.0) for phase in _TARGET)
+        draft = self.split.get("draft", 0.0)
+        parts = {"target": target, "draft": draft, "host": total - target - draft}
+        shares = ", ".join(f"{100 * ms / total:.0f} % {name}" for name, ms in parts.items())
+        return f"time after prefill, as composed: {shares}"
+
+    def _tree(self, source: str) -> str:
+        speeds = Speeds(
+            costs=self.costs,
+            source=source,
+            right=self.shares[source],
+            context=self.costs.contexts[0],
+            closed=self.closed,
+        )
+        sizes = speeds.by_rows(rows=self.rows, depth=_DEEPEST)
+        best = max(sizes.values(), key=lambda one: (one.speed, -one.rows))
+        plain = sizes[1]
+        if not best.paths:
+            return f"{source}: no tree pays here; {_worse(sizes, plain, 2)}"
+        gain = best.speed / plain.speed
+        text = (
+            f"{source}: {best.rows} nodes are best here, {len(level_widths(best.paths))} deep "
+            f"({best.tokens:.2f} tokens a pass, {gain:.2f} times plain decoding)"
+        )
+        # The next size that a person would try.
+        larger = [rows for rows in sizes if rows >= 1.6 * best.rows]
+        smaller = [rows for rows in sizes if 1 < rows <= best.rows / 1.6]
+        others = [*smaller[-1:], *larger[:1]]
+        return "; ".join([text, *(_worse(sizes, best, rows) for rows in others)])
+
+
+def _worse(sizes: Mapping[int, TreeChoice], best: TreeChoice, rows: int) -> str:
+    """What a token of another size costs beside the best."""
+    if rows not in sizes:
+        return "its guesses were never right"
+    percent = 100 * (best.speed / sizes[rows].speed - 1)
+    return f"{rows} cost {percent:.0f} % more a token"

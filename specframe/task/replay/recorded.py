@@ -1,0 +1,197 @@
+"""A record of trace=full as a source of drafts: policies grow their trees on it as they would on
+the drafter, and the text says how far each tree would have been accepted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specframe.drafting.builder import TreeBuilder
+from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.law.sampling import Sampling
+from specframe.law.streams import Streams
+from specframe.lookup.foresight import Prospect
+from specframe.storage.lines import read_settings
+from specframe.tracing.positions import INDEX, UNKNOWN, Call, Position, RecordedLaws, read_positions
+from specframe.tree.base import TreePolicy
+from specframe.types import Budget, Draft, Frontier, Proposal
+
+_KEY = "task.trace"
+_RANKS = 256  # most children a tree asks of a node
+NodePath = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedAnswer:
+    """One recorded answer. limit: tokens the context could reach; capacity: slots of the target's
+    cache, None for no limit."""
+
+    id: str | int | None
+    category: str | None
+    prompt_tokens: list[int]
+    tokens: list[int]
+    limit: int
+    capacity: int | None
+    file: Path
+
+    @cached_property
+    def places(self) -> list[RecordedPlace]:
+        """Every position but the last token's, from which nothing was decoded."""
+        positions = read_positions(self.file)
+        if len(positions) != len(self.tokens) - 1:
+            raise ConfigError(
+                f"{self.file}: {len(positions)} positions of {len(self.tokens)} tokens"
+            )
+        return [RecordedPlace(self, index, one) for index, one in enumerate(positions)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run of trace=full. settings: what it was made with."""
+
+    folder: Path
+    settings: dict[str, Any]
+    answers: list[RecordedAnswer]
+
+
+def read_record(folder: Path) -> Record:
+    """The whole answers of a run. Raises ConfigError if there are none."""
+    index = folder / INDEX
+    if not index.is_file():
+        raise ConfigError(
+            f"{_KEY}={folder}: no {INDEX} there; give the folder of a run with trace=full"
+        )
+    settings = read_settings(index, sort_of=_KEY, things="positions")
+    answers = []
+    for line in index.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            held = json.loads(line)
+            names = ("id", "category", "prompt_tokens", "tokens", "limit", "capacity")
+            kept = {name: held[name] for name in names}
+            answers.append(RecordedAnswer(**kept, file=folder / held["file"]))
+    if not any(len(one.tokens) > 1 for one in answers):
+        raise ConfigError(f"{_KEY}={folder}: no answer of two tokens was recorded")
+    return Record(folder=folder, settings=settings, answers=answers)
+
+
+class RecordedPlace:
+    """One position of an answer as a drafter: it knows what was offered there.
+
+    index: of the root among the answer's tokens."""
+
+    def __init__(self, answer: RecordedAnswer, index: int, position: Position) -> None:
+        self.context = [*answer.prompt_tokens, *answer.tokens[: index + 1]]
+        self.text = answer.tokens[index + 1 :]
+        self._answer, self._position = answer, position
+        self._calls: dict[int, list[tuple[Call, dict[NodePath, int]]]] = {}
+        self.paths: dict[int, NodePath] = {0: ()}
+        for call in position.calls:
+            rows = {
+                self.paths[node]: row
+                for row, node in enumerate(call.parents.tolist())
+                if node in self.paths
+            }
+            self._calls.setdefault(call.depth, []).append((call, rows))
+            for parent, nodes, tokens in zip(
+                call.parents.tolist(), call.nodes.tolist(), call.tokens.tolist(), strict=True
+            ):
+                for node, token in zip(nodes, tokens, strict=True):
+                    if token >= 0 and parent in self.paths:
+                        self.paths.setdefault(node, (*self.paths[parent], token))
+
+    @cached_property
+    def true_depth(self) -> int:
+        """Tokens of the text that the record offers in a row: the longest path of any sub-tree."""
+        known, depth = set(self.paths.values()), 0
+        while depth < len(self.text) and tuple(self.text[: depth + 1]) in known:
+            depth += 1
+        return depth
+
+    def expand(self, frontier: Frontier) -> Sequence[Proposal]:
+        """What the drafter gave under these nodes, by their paths."""
+        paths = [tuple(path) for path in frontier.paths.tolist()]
+        alive = frontier.alive.tolist()
+        return [
+            _proposal(
+                call,
+                [rows.get(path) if live else -1 for path, live in zip(paths, alive, strict=True)],
+            )
+            for call, rows in self._calls.get(frontier.depth, [])
+        ]
+
+    def native(self, budget: Budget) -> Sequence[Sequence[int]]:
+        raise AssertionError("a policy of whole branches is refused before")
+
+    def prospects(self) -> Sequence[Prospect]:
+        return [Prospect(source="record", expand=self.expand)]
+
+    def draft(self, policy: TreePolicy) -> Draft:
+        """The tree that the policy grows here. Raises IncompatibleComponents where it asks for what
+        was not recorded."""
+        context = torch.tensor(self.context)
+        builder = TreeBuilder(
+            context=context, sampling=plain(greedy=True), rng=Streams(seed=0), step=0, how="place"
+        )
+        policy.grow(builder, self, self._budget(policy))
+        draft = builder.build()
+        if any(bool((call.tokens == UNKNOWN).any()) for call in draft.calls):
+            raise IncompatibleComponents(
+                f"after {len(self.context) - len(self._answer.prompt_tokens)} tokens of answer "
+                f"{self._answer.id} the tree asks for children that were not recorded, so it is no "
+                "sub-tree of the record; use the recorded tree's own numbers or smaller ones"
+            )
+        return draft
+
+    @cached_property
+    def laws(self) -> dict[NodePath, int]:
+        """Row of the recorded laws by path."""
+        return {
+            self.paths[node]: row for row, node in enumerate(self._position.laws.nodes.tolist())
+        }
+
+    @property
+    def recorded_laws(self) -> RecordedLaws:
+        return self._position.laws
+
+    def _budget(self, policy: TreePolicy) -> Budget:
+        rows, length = policy.max_nodes, len(self.context)
+        if self._answer.capacity is not None:
+            rows = min(rows, self._answer.capacity - (length - 1))
+        return Budget(rows=max(1, rows), depth=self._answer.limit - length - 1)
+
+
+def plain(*, greedy: bool) -> Sampling:
+    """Laws as they were recorded, with nothing more done to them."""
+    return Sampling(
+        temperature=0.0 if greedy else 1.0,
+        processors=[],  # type: ignore[arg-type]
+        warpers=[],  # type: ignore[arg-type]
+        vocabulary=0,
+    )
+
+
+def _proposal(call: Call, rows: Sequence[int | None]) -> Proposal:
+    """Rows of a call; None: never asked for, -1: a dead node, which has no children."""
+    # What the source offered beyond what was recorded is there to be asked for, and refused.
+    width = min(call.width, call.tokens.shape[1] + _RANKS)
+    tokens = torch.full((len(rows), width), UNKNOWN)
+    scores = torch.full((len(rows), width), -math.inf, dtype=torch.float64)
+    for place, row in enumerate(rows):
+        if row is None:
+            continue
+        if row < 0:
+            tokens[place] = -1
+            continue
+        tokens[place, : call.tokens.shape[1]] = torch.from_numpy(call.tokens[row])
+        if call.scores is not None:
+            scores[place, : call.tokens.shape[1]] = torch.from_numpy(call.scores[row])
+    return Proposal(
+        candidates=tokens, scores=None if call.scores is None else scores, source=call.source
+    )

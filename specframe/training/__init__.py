@@ -1,0 +1,1 @@
+"""What training recipes share: courses, features, losses, schedules and export."""

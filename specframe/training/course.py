@@ -1,0 +1,198 @@
+"""A whole training: vocabulary, features, fit, the best head's numbers, export and manifest."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specframe.errors import ConfigError
+from specframe.session.manifest import write_json
+from specframe.target.base import Target
+from specframe.train.base import Frozen, Recipe, text_config
+from specframe.training.chains import Tally
+from specframe.training.fit import Machine, fit, load_head
+from specframe.training.head_module import HeadInTraining
+from specframe.training.loader import AnswerLoader
+from specframe.training.origin import earlier, publishable
+from specframe.training.samples import Coverage, DataSplit, coverage, frequent_tokens
+from specframe.training.schedule import Schedule
+from specframe.training.start import own_ids, take_over
+from specframe.training.tapped_features import Features, Tapped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What is trained on what. wide: token ids of more text that counts for the vocabulary;
+    chosen: the recipe's keys and values; identity: the target's fingerprint; cache_bytes: of
+    hidden states on disk, in `cache_dtype`, in the folder `features`; depth: of the simulated
+    chain; folder: the run's; sources: of the prompts, for the manifest (see `origin`); faster: a
+    context for the target's passes alone (see Tapped)."""
+
+    recipe: Recipe
+    schedule: Schedule
+    chosen: dict[str, Any]
+    target: Target
+    identity: dict[str, Any]
+    samples: DataSplit
+    wide: Sequence[Sequence[int]]
+    machine: Machine
+    cache_bytes: int
+    cache_dtype: torch.dtype
+    depth: int
+    seed: int
+    folder: Path
+    features: Path
+    sources: Sequence[dict[str, Any]] = ()
+    faster: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def run(self) -> None:
+        """Train, or go on; leaves `head/` in the folder. Raises ConfigError."""
+        try:
+            self._run()
+        finally:
+            self.recipe.release()
+
+    def _run(self) -> None:
+        config = text_config(self.target)
+        start = self.schedule.start
+        trained = None if start is None else self.recipe.load(start)
+        ids, share = self._vocabulary(None if trained is None else own_ids(trained))
+        frozen = Frozen.of(self.target, ids, half=self.schedule.precision == "bf16-mixed")
+        torch.manual_seed(self.seed)
+        head = self.recipe.make(self.target, ids)
+        if start is not None and trained is not None:
+            take_over(self.recipe.head_in(head), trained, path=start)
+            self.recipe.started(head)
+        if self.target.dtype == torch.float64:
+            head = head.double()
+        module = HeadInTraining(
+            head,
+            recipe=self.recipe,
+            frozen=frozen,
+            schedule=self.schedule,
+            depth=self.depth,
+            seed=self.seed,
+            identity=self._agreed(),
+        )
+        data = self._data(config.hidden_size)
+        fitted = fit(module, data, machine=self.machine, folder=self.folder)
+        if not fitted.is_main:
+            return
+        load_head(module, fitted.best)
+        tally = self._measured(module, data)
+        folder = self.folder / "head"
+        self.recipe.export(self._cast(module), folder, target=self.target)
+        if ids is not None:
+            text = json.dumps(ids.tolist())
+            (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+        write_json(folder / "manifest.json", self._manifest(module, tally, share))
+
+    def _vocabulary(self, ids: Tensor | None) -> tuple[Tensor | None, Coverage | None]:
+        """The draft vocabulary (that of the head to go on from), and what it covers of held-out
+        answers."""
+        if ids is not None:
+            return ids, coverage(self.samples.heldout, ids)
+        size = self.recipe.vocabulary
+        if size is None or size >= self.target.vocab_size:
+            if self.recipe.needs_vocabulary:
+                ids = torch.arange(self.target.vocab_size)
+                return ids, coverage(self.samples.heldout, ids)
+            return None, None
+        ids = frequent_tokens(
+            self.samples.train, size=size, more=self.wide, always=self.target.eos_ids
+        )
+        share = coverage(self.samples.heldout, ids)
+        _say(f"a draft vocabulary of {size} covers {share} of the held-out answers' tokens")
+        if share.overall < self.recipe.min_coverage:
+            raise ConfigError(
+                f"train.vocabulary={size} covers {share}, less than train.min_coverage="
+                f"{self.recipe.min_coverage}; give a larger one, or more text by prompts="
+            )
+        return ids, share
+
+    def _agreed(self) -> dict[str, Any]:
+        """What a checkpoint must share with a run that goes on from it."""
+        return {
+            "recipe": json.dumps(self.chosen, sort_keys=True, default=str),
+            "data": self.samples.digest(),
+            "target": json.dumps(self.identity, sort_keys=True, default=str),
+            "seed": self.seed,
+            "cache_dtype": str(self.cache_dtype),
+        }
+
+    def _data(self, hidden: int) -> AnswerLoader:
+        taps = self.recipe.taps(self.target)
+        features = Features(
+            Tapped(
+                target=self.target,
+                taps=taps,
+                dtype=self.cache_dtype,
+                faster=self.faster,
+                original=self.recipe.original,
+            ),
+            self.samples.all,
+            width=hidden * len(taps),
+            folder=self.features,
+            max_bytes=self.cache_bytes,
+            identity=self.identity,
+        )
+        return AnswerLoader(
+            self.samples,
+            features,
+            taps=taps,
+            prompt_weight=self.recipe.prompt_weight,
+            batch_tokens=self.schedule.batch_tokens,
+            steps=self.schedule.max_steps,
+            seed=self.seed,
+        )
+
+    def _measured(self, module: HeadInTraining, data: AnswerLoader) -> Tally:
+        """The best head on the held-out answers."""
+        head = module.head.to(self.target.device).eval()
+        dtype = next(head.parameters()).dtype
+        tally = Tally.empty(self.depth)
+        for batch in data.val_dataloader():
+            moved = batch.to(self.target.device, dtype)
+            found = self.recipe.guesses(head, module.frozen, moved, depth=self.depth, top=1)
+            tally.add(found, batch.categories)
+        return tally
+
+    def _cast(self, module: HeadInTraining) -> torch.nn.Module:
+        # In place: nothing is trained after this.
+        return module.head.cpu().to(getattr(torch, self.schedule.dtype))
+
+    def _manifest(
+        self, module: HeadInTraining, tally: Tally, share: Coverage | None
+    ) -> dict[str, Any]:
+        cuda = self.target.device.type == "cuda"
+        held = {
+            "drafter": self.recipe.drafter,
+            "target": self.identity,
+            "recipe": self.chosen,
+            **earlier(self.schedule.start),
+            "seed": self.seed,
+            "data": {"sha256": self.samples.digest(), **self.samples.counts()},
+            "trained_answer_tokens": module.num_tokens,
+            "seconds": round(module.seconds, 1),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_cuda_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+            "vocabulary_coverage": None if share is None else asdict(share),
+            "heldout": tally.numbers(),
+            "heldout_acceptance_length": tally.by_category(),
+            "curve": module.curve,
+            "command": sys.argv,
+        }
+        return publishable(held, found=self.sources)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"train: {text}\n")

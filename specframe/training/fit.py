@@ -1,0 +1,249 @@
+"""Lightning's Trainer around a head: callbacks, loggers, resuming and its ends."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    RichProgressBar,
+)
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from specframe.errors import ConfigError
+from specframe.training.head_module import HeadInTraining
+from specframe.training.loader import AnswerLoader
+
+MONITOR = "val/acceptance_length"
+_LINE_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What is Lightning's own: devices and strategy; and when it looks up from its work.
+
+    check_every: steps between two validations; every one is followed by a checkpoint, and
+    training ends with one. patience:
+    validations without a longer acceptance before training ends, None for never.
+    """
+
+    accelerator: str
+    devices: int | str | list[int]
+    strategy: str
+    check_every: int
+    patience: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """best: the checkpoint of the longest held-out acceptance. is_main: the process that exports"""
+
+    best: Path
+    is_main: bool
+
+
+def fit(module: HeadInTraining, data: AnswerLoader, *, machine: Machine, folder: Path) -> Fitted:
+    """Train to the end, going on from `folder`'s newest checkpoint if there is one.
+
+    Raises KeyboardInterrupt when the run was told to stop, ConfigError if the checkpoint is of
+    another run.
+    """
+    newest = newest_checkpoint(folder / "checkpoints")
+    if newest is not None:
+        _check_same(newest, module)
+        _tidy(newest)
+    precision = torch.get_float32_matmul_precision()
+    with _quiet():
+        trainer = _trainer(module, machine, folder)
+        try:
+            trainer.fit(module, datamodule=data, ckpt_path=newest, weights_only=True)
+        except SystemExit:
+            # Lightning leaves by an exit on Ctrl-C.
+            raise KeyboardInterrupt(f"resume with the same command; {folder}") from None
+        finally:
+            torch.set_float32_matmul_precision(precision)
+    if trainer.received_sigterm or trainer.interrupted:
+        raise KeyboardInterrupt(f"resume with the same command; {folder}")
+    if trainer.is_global_zero and newest is not None:
+        last = newest_checkpoint(folder / "checkpoints")
+        assert last is not None
+        _tidy(last)
+    return Fitted(best=_best(trainer), is_main=trainer.is_global_zero)
+
+
+def load_head(module: HeadInTraining, checkpoint: Path) -> None:
+    """Put a checkpoint's weights into the head."""
+    held = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    module.load_state_dict(held["state_dict"], strict=True)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The one of the most steps among those that resume, None without any."""
+    found = {}
+    for path in folder.glob("step=*.ckpt"):
+        number = re.fullmatch(r"step=(\d+)(-v\d+)?\.ckpt", path.name)
+        if number is not None:
+            found[int(number[1])] = path
+    return found[max(found)] if found else None
+
+
+def _tidy(newest: Path) -> None:
+    """Take away the older ones that a killed run left."""
+    for older in newest.parent.glob("step=*.ckpt"):
+        if older != newest:
+            older.unlink(missing_ok=True)
+
+
+def _check_same(checkpoint: Path, module: HeadInTraining) -> None:
+    """Raises ConfigError if the checkpoint is of another recipe, data or target."""
+    held = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
+    for key, value in module.identity.items():
+        if held.get(key) != value:
+            raise ConfigError(
+                f"hydra.run.dir: {checkpoint} was made with {key}={held.get(key)}, this run has "
+                f"{value}; give the old value or another folder"
+            )
+
+
+def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
+    steps = module.schedule.max_steps
+    interval = min(machine.check_every, steps)
+    callbacks: list[Callback] = [LearningRateMonitor(logging_interval="step")]
+    if machine.patience is not None:
+        callbacks.append(EarlyStopping(monitor=MONITOR, mode="max", patience=machine.patience))
+    terminal = sys.stdout.isatty()
+    callbacks.append(RichProgressBar() if terminal else Lines(steps))
+    callbacks += _checkpoints(folder / "checkpoints")
+    logs = folder / "logs"
+    return Trainer(
+        accelerator=machine.accelerator,
+        devices=machine.devices,
+        strategy=machine.strategy,
+        precision=module.schedule.precision,
+        max_steps=steps // interval * interval,
+        max_epochs=1,
+        # A new folder for every attempt: a CSV logger empties the one it is given.
+        logger=[
+            CSVLogger(str(logs), name="csv"),
+            TensorBoardLogger(str(logs), name="tensorboard", version=0),
+        ],
+        callbacks=callbacks,
+        val_check_interval=interval,
+        num_sanity_val_steps=0,
+        log_every_n_steps=10,
+        gradient_clip_val=module.schedule.clip,
+        gradient_clip_algorithm=None if module.schedule.clip is None else "value",
+        use_distributed_sampler=False,
+        enable_progress_bar=terminal,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+
+
+def _checkpoints(folder: Path) -> list[Callback]:
+    """The best first: the newest one, which a run goes on from, is saved after and knows of it.
+
+    Nothing is saved on Ctrl-C, which may come in the midst of an optimiser's step.
+    """
+    best = ModelCheckpoint(
+        dirpath=folder,
+        filename="best",
+        monitor=MONITOR,
+        mode="max",
+        save_top_k=1,
+        save_weights_only=True,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    newest = ModelCheckpoint(
+        dirpath=folder,
+        filename="step={step}",
+        auto_insert_metric_name=False,
+        save_top_k=1,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    return [best, newest]
+
+
+def _best(trainer: Trainer) -> Path:
+    found = [
+        callback.best_model_path
+        for callback in trainer.checkpoint_callbacks
+        if isinstance(callback, ModelCheckpoint) and callback.monitor
+    ]
+    assert found and found[0], "every run ends with a validation"
+    return Path(found[0])
+
+
+class Lines(Callback):
+    """Progress where there is no terminal: a line now and then, and one for every validation."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._start = self._shown = time.monotonic()
+        self._first: int | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        done = trainer.global_step
+        if not trainer.is_global_zero:
+            return
+        if self._first is None:
+            self._first, self._start = done - 1, time.monotonic()
+        if time.monotonic() - self._shown < _LINE_EVERY_S or done == self._first + 1:
+            return
+        self._shown = time.monotonic()
+        pace = (self._shown - self._start) / (done - self._first - 1)
+        left = pace * (self._steps - done)
+        loss = trainer.callback_metrics.get("train/loss")
+        shown = "" if loss is None else f", loss {float(loss):.4f}"
+        sys.stderr.write(
+            f"train: step {done}/{self._steps}{shown}, {pace:.2f} s a step, "
+            f"about {left / 60:.0f} min left\n"
+        )
+        sys.stderr.flush()
+
+    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        found = {
+            name.removeprefix("val/"): float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("val/")
+        }
+        parts = [f"{name} {found[name]:.3f}" for name in found if not name.startswith("top_")]
+        sys.stderr.write(f"train: step {trainer.global_step}: held-out {', '.join(parts)}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning's tips and its advice on loaders of its own kind are not for our users."""
+    names = ("lightning.pytorch", "lightning.fabric")
+    held = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
+    for logger, _ in held:
+        logger.handlers.clear()
+        logger.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning.*")
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        try:
+            yield
+        finally:
+            for logger, level in held:
+                logger.setLevel(level)

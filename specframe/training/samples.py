@@ -1,0 +1,150 @@
+"""What a head is trained on: a target's answers as token sequences, and the counts of their tokens.
+
+Letters beside those of `types.py`: B sequences of a batch, L their longest length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specframe.errors import ConfigError
+from specframe.prompts.answers import Answer
+
+_OTHER = "other"  # category of prompts that name none
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSample:
+    """One answer behind its prompt. tokens [L] int64; the answer starts at index `start`."""
+
+    id: str
+    category: str
+    tokens: Tensor
+    start: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def answer(self) -> Tensor:
+        """[L - start] the target's own tokens."""
+        return self.tokens[self.start :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSplit:
+    """Training and held-out samples; no prompt has answers in both."""
+
+    all: list[
+        TrainingSample
+    ]  # in the order of the file, so that a longer file has the same beginning
+    train: list[TrainingSample]
+    heldout: list[TrainingSample]
+    num_left_out: int  # answers that begin beyond max_length, or that are a single token
+
+    def digest(self) -> str:
+        """sha256 of every token, in order, and of where answers start."""
+        found = hashlib.sha256()
+        for sample in self.all:
+            found.update(f"{sample.id} {sample.start} {len(sample)} ".encode())
+            found.update(sample.tokens.numpy().tobytes())
+        return found.hexdigest()
+
+    def counts(self) -> dict[str, int]:
+        """How much there is, for manifests."""
+        parts = {"train": self.train, "heldout": self.heldout}
+        found = {f"{name}_answers": len(part) for name, part in parts.items()}
+        for name, part in parts.items():
+            found[f"{name}_answer_tokens"] = sum(len(one.answer) for one in part)
+            found[f"{name}_tokens"] = sum(len(one) for one in part)
+        return found | {"left_out": self.num_left_out}
+
+
+def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> DataSplit:
+    """Samples of at most `max_length` tokens, a share `heldout` of the prompts set apart.
+
+    The share is taken by a digest of the prompt's id, so a file that grows keeps its two sides.
+    Raises ConfigError if no assistant token is left to carry loss, or one side is empty.
+    """
+    both: list[TrainingSample] = []
+    train: list[TrainingSample] = []
+    apart: list[TrainingSample] = []
+    left_out = 0
+    for answer in answers:
+        start = len(answer.prompt_tokens)
+        tokens = torch.tensor([*answer.prompt_tokens, *answer.tokens][:max_length])
+        # The first answer token comes from the prompt's pass: one alone was never drafted.
+        if start == 0 or len(tokens) < start + 2:
+            left_out += 1
+            continue
+        sample = TrainingSample(
+            id=str(answer.id), category=answer.category or _OTHER, tokens=tokens, start=start
+        )
+        both.append(sample)
+        (apart if _share(sample.id) < heldout else train).append(sample)
+    if not train:
+        raise ConfigError(
+            f"task.answers: no assistant token carries loss ({left_out} answers are single tokens "
+            f"or lie beyond task.max_length={max_length}); give other answers or more length"
+        )
+    if not apart:
+        raise ConfigError(
+            f"task.heldout={heldout}: no prompt of {len(train)} is held out; give more"
+        )
+    return DataSplit(all=both, train=train, heldout=apart, num_left_out=left_out)
+
+
+def _share(name: str) -> float:
+    """A number in [0, 1) that depends on the id alone."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big") / 2**56
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Share of held-out answer tokens that a draft vocabulary has, overall and by category."""
+
+    overall: float
+    by_category: dict[str, float]
+
+    def __str__(self) -> str:
+        parts = [f"{name} {share:.1%}" for name, share in sorted(self.by_category.items())]
+        return f"{self.overall:.1%} ({', '.join(parts)})"
+
+
+def frequent_tokens(
+    samples: Sequence[TrainingSample],
+    *,
+    size: int,
+    more: Iterable[Sequence[int]],
+    always: Sequence[int],
+) -> Tensor:
+    """[size] increasing ids: `always`, then the most frequent tokens of prompts and answers.
+
+    more: further text that is counted. Ids that never occur fill up what is left, small ones first.
+    """
+    texts = [sample.tokens.numpy() for sample in samples]
+    texts += [np.asarray(text, dtype=np.int64) for text in more]
+    counts = np.bincount(np.concatenate(texts), minlength=size)
+    counts[list(always)] = counts.max() + 1
+    order = np.argsort(-counts, kind="stable")
+    return torch.from_numpy(np.sort(order[:size]).copy())
+
+
+def coverage(samples: Sequence[TrainingSample], ids: Tensor) -> Coverage:
+    """What share of the answers' tokens is among `ids`."""
+    hits: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for sample in samples:
+        inside = int(torch.isin(sample.answer, ids).sum())
+        hits[sample.category] = hits.get(sample.category, 0) + inside
+        sizes[sample.category] = sizes.get(sample.category, 0) + len(sample.answer)
+    return Coverage(
+        overall=sum(hits.values()) / sum(sizes.values()),
+        by_category={name: hits[name] / sizes[name] for name in sizes},
+    )

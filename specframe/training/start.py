@@ -1,0 +1,46 @@
+"""A training that starts from a trained head: its weights, and the tokens it has rows for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from specframe.errors import ConfigError
+from specframe.heads.eagle_net import Eagle3Net
+from specframe.heads.medusa_net import MedusaNet
+
+_OF_TARGET = "embed_tokens.weight"  # published heads carry a copy; training reads the target's own
+
+
+def own_ids(trained: nn.Module) -> Tensor | None:
+    """[Vd] the draft vocabulary that is part of a head, None if it has none."""
+    if isinstance(trained, Eagle3Net):
+        return trained.target_ids()
+    if isinstance(trained, MedusaNet) and trained.token_map is not None:
+        return trained.token_map.long()
+    return None
+
+
+@torch.no_grad()
+def take_over(fresh: nn.Module, trained: nn.Module, *, path: str) -> None:
+    """Put the weights of `trained` into `fresh`, in the dtypes of `fresh`.
+
+    Biases that `trained` lacks stay zero. Raises ConfigError listing what does not fit.
+    """
+    ours, theirs = fresh.state_dict(), trained.state_dict()
+    theirs.pop(_OF_TARGET, None)
+    missing = {key for key in ours if key not in theirs and not key.endswith("bias")}
+    wrong = [f"{key} is missing" for key in sorted(missing)]
+    for key, value in theirs.items():
+        if key not in ours:
+            wrong.append(f"{key} is surplus")
+        elif value.shape != ours[key].shape:
+            wrong.append(f"{key} is {list(value.shape)}, the recipe's {list(ours[key].shape)}")
+        elif not value.is_floating_point() and not torch.equal(value, ours[key]):
+            wrong.append(f"{key} names other tokens")
+    if wrong:
+        raise ConfigError(
+            f"train.start={path}: this head is not of the recipe's kind: {'; '.join(wrong)}; "
+            "change the recipe's sizes or leave train.start=null"
+        )
+    fresh.load_state_dict({**ours, **theirs}, strict=True)

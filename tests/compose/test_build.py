@@ -1,0 +1,260 @@
+"""From words to components: mistakes told before weights, weights loaded once, parts injected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import open_dict
+
+from specframe import load
+from specframe.cache.dynamic import DynamicCache as DynamicCache
+from specframe.cache.static import StaticCache as StaticCache
+from specframe.compose import build
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
+from specframe.drafter.base import DRAFTERS
+from specframe.drafter.lm import LM
+from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.loop import Decoding
+from specframe.records import InnerLoop
+from specframe.target.hf import HF
+from specframe.target.toy import Toy
+from tests.methods import Cascade
+
+
+@pytest.fixture(autouse=True)
+def _own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test starts with nothing loaded."""
+    monkeypatch.setattr(build._targets, "held", {})
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A model that is loaded is a failure."""
+
+    def refuse(self: HF, **values: Any) -> None:
+        raise AssertionError("weights were loaded before the mistake was told")
+
+    monkeypatch.setattr(HF, "__init__", refuse)
+    return
+
+
+def message(*words: str) -> str:
+    """The one line for these words, on a target whose weights must not be touched."""
+    with pytest.raises((ConfigError, IncompatibleComponents)) as caught:
+        load(["target=hf", "target.path=some/model", *words])
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+BAD = [
+    (["tree.depth=six"], "tree.depth=six: expected integer, got 'six' (str)"),
+    (["tree.depth=6.5"], "tree.depth=6.5: expected integer, got 6.5 (float)"),
+    (["tree.depth=99"], "tree.depth=99 is out of range; allowed 1 .. 64"),
+    (["tree.max_nodes=1"], "tree.max_nodes=1 is out of range"),
+    (["tree.dpeth=6"], "Did you mean 'depth'?"),
+    (["+tree.dpeth=6"], "Did you mean 'depth'?"),
+    (["tree=chain", "tree.top_k=3"], "'top_k' is a field of tree=dynamic"),
+    (["drafter=eagel"], "drafter=eagel: no such option. Available:"),
+    (["max_new_tokens=-1"], "max_new_tokens=-1 is out of range"),
+    (["max_new_tokens=many"], "max_new_tokens=many: expected integer"),
+    (["max_new_tokns=4"], "Did you mean 'max_new_tokens'?"),
+    (["seed=-1"], "seed=-1 is out of range"),
+    (["sampling.top_p=1.5"], "sampling.top_p=1.5 is out of range"),
+    (["sampling.temperature=hot"], "sampling.temperature=hot: expected number"),
+    (
+        ["sampling.processors=[nowhere:Nothing]"],
+        "sampling.processors=nowhere:Nothing: cannot import",
+    ),
+    (["stop.criteria=[json:Nothing]"], "stop.criteria=json:Nothing: cannot import it"),
+    (
+        ["accept=rejection", "drafter=ngram"],
+        "gives no law, so rejection would only be match: use accept",
+    ),
+    (
+        ["accept=typical", "require_lossless=true"],
+        "accept=typical changes the target's distribution",
+    ),
+    (
+        ["drafter=ngram", "drafter.n_min=5", "drafter.n_max=3"],
+        "drafter.n_min=5 is above drafter.n_max=3",
+    ),
+    (["tree=static", "tree.paths=[[0,1]]"], "tree.paths: [0, 1] has no parent; add [0]"),
+    (["tree=static", "tree.paths=nowhere.json"], "tree.paths=nowhere.json: no such file"),
+    (["runtime.buckets=[4,2]"], "runtime.buckets=[4, 2] must be increasing row counts"),
+    (["prompts=nowhere.jsonl"], "nowhere.jsonl"),
+    (["device=cdua"], "device=cdua: no such device; use auto, cpu or cuda"),
+    (["prompt=hello", "prompts=nowhere.txt"], "prompt and prompts are both given"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), BAD, ids=lambda one: " ".join(one) if isinstance(one, list) else ""
+)
+@pytest.mark.usefixtures("no_weights")
+def test_mistakes_are_told_before_any_weight_is_loaded(words: list[str], expected: str) -> None:
+    assert expected in message(*words)
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "device=cuda: this machine has no CUDA device; use device=cpu" in message("device=cuda")
+    assert plan(compose(["target=toy", "device=auto"])).device.type == "cpu"
+
+
+@pytest.mark.parametrize("key", ["target.path", "drafter.model"])
+def test_a_missing_checkpoint_is_named(key: str, tmp_path: Path) -> None:
+    missing = tmp_path / "no" / "model"
+    words = ["target=hf", f"target.path={missing}"]
+    if key == "drafter.model":
+        words = ["target=toy", "drafter=lm", f"drafter.model={missing}"]
+    with pytest.raises(ConfigError, match=f"{missing}.*no such folder"):
+        load(words)
+
+
+def test_weights_stay_loaded_between_points() -> None:
+    first = load(["target=toy", "drafter=lm"])
+    second = load(["target=toy", "drafter=lm", "tree=dynamic", "seed=4", "sampling.temperature=1"])
+    assert first.parts.target is second.parts.target
+    assert first.parts.drafter.model is second.parts.drafter.model  # type: ignore[attr-defined]
+    assert first.parts.drafter is not second.parts.drafter
+    assert first.parts.cache is not second.parts.cache
+    # What a runtime made ready stays with the target.
+    assert first.parts.runtime is second.parts.runtime is first.parts.target.runtime
+    other = load(["target=toy", "drafter=none", "target.table_seed=9"])
+    assert other.parts.target is not first.parts.target
+
+
+def test_only_a_few_models_are_kept() -> None:
+    for seed in range(6):
+        load(["target=toy", "drafter=none", f"target.table_seed={seed}"])
+    assert len(build._targets.held) <= 3
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_drafter_gets_what_it_asks_for_by_type(cache: str) -> None:
+    engine = load(["target=toy", "drafter=lm", f"cache={cache}"])
+    drafter, target = engine.parts.drafter, engine.parts.target
+    assert isinstance(drafter, LM)
+    assert isinstance(drafter.model, Toy)
+    assert drafter.model is not target
+    assert type(drafter._cache) is {"dynamic": DynamicCache, "static": StaticCache}[cache]
+    assert drafter._cache is not engine.parts.cache
+
+
+def test_a_capacity_is_the_targets_own() -> None:
+    engine = load(["target=toy", "drafter=lm", "cache=static", "cache.capacity=40"])
+    assert engine.parts.cache.capacity == 40
+    answer = engine.generate([1, 2, 3], max_new_tokens=100)
+    assert len(answer.tokens) == 38
+    assert answer.finish_reason == "length"
+
+
+def test_the_draft_is_what_the_target_names_unless_told() -> None:
+    named = load(["target=toy", "drafter=lm"]).parts.drafter.model  # type: ignore[attr-defined]
+    told = load(["target=toy", "drafter=lm", "drafter.model=toy"]).parts.drafter.model  # type: ignore[attr-defined]
+    assert not (named.table == told.table).all()
+    assert (told.table == load(["target=toy", "drafter=none"]).parts.target.table).all()  # type: ignore[attr-defined]
+    with pytest.raises(
+        ConfigError, match=r"drafter\.model: no draft is known for target=toy; give"
+    ):
+        load(["target=toy", "target.draft=null", "drafter=lm"])
+
+
+def test_vocabularies_must_agree() -> None:
+    words = ["target=toy", "target.vocab_size=9", "drafter=lm", "drafter.model=toy"]
+    with pytest.raises(IncompatibleComponents, match=r"another vocabulary .*trust_vocabulary=true"):
+        load(words)
+    answer = load([*words, "drafter.trust_vocabulary=true"]).generate([1, 2], max_new_tokens=8)
+    plain = load(["target=toy", "target.vocab_size=9", "drafter=none"])
+    assert answer.tokens == plain.generate([1, 2], max_new_tokens=8).tokens
+
+
+def test_lossless_rules_pass_where_they_are_required() -> None:
+    for rule in ("match", "rejection"):
+        load(["target=toy", "drafter=lm", f"accept={rule}", "require_lossless=true"])
+
+
+class InnerDraft(Cascade):
+    """A drafter that wants a loop, as its YAML would compose it."""
+
+    def __init__(self, *, inner: InnerLoop, length: int) -> None:
+        super().__init__(loop=inner, length=length)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def inner_words(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Plans a composition whose drafter is InnerDraft with these inner words."""
+    held = DRAFTERS.get("none")
+    entry = DRAFTERS._entries["none"]
+
+    def planned(inner: dict[str, Any], *words: str) -> Any:
+        config = compose(["target=toy", "drafter=none", "tree=chain", *words])
+        monkeypatch.setitem(DRAFTERS._entries, "none", type(entry)(InnerDraft, "here"))
+        with open_dict(config):
+            config.drafter = {"name": "none", "inner": inner, "length": 3}
+        made = plan(config)
+        monkeypatch.setitem(DRAFTERS._entries, "none", entry)
+        return made
+
+    yield planned
+    assert DRAFTERS.get("none") is held
+
+
+def test_an_inner_loop_is_another_composition(inner_words: Any) -> None:
+    inner = {"target": "toy_draft", "drafter": "ngram", "tree": "chain"}
+    for temperature in (0.0, 1.0):
+        engine = inner_words(inner, f"sampling.temperature={temperature}", "stop.eos=[5]").load()
+        loop = engine.parts.drafter.loop
+        assert isinstance(loop, Decoding)
+        assert loop.parts.target is not engine.parts.target
+        plain = [
+            "target=toy",
+            "drafter=none",
+            f"sampling.temperature={temperature}",
+            "stop.eos=[5]",
+        ]
+        answer = engine.generate([1, 2, 3], max_new_tokens=30)
+        assert answer.tokens == load(plain).generate([1, 2, 3], max_new_tokens=30).tokens
+        assert loop.sampling.greedy == (temperature == 0.0), "it samples as the run does"
+
+
+def test_an_inner_loop_knows_no_end(inner_words: Any) -> None:
+    engine = inner_words({"target": "toy_draft", "drafter": "none"}, "max_new_tokens=12").load()
+    loop = engine.parts.drafter.loop
+    loop.begin([1, 2, 3])
+    while loop.finish_reason is None:
+        loop.step()
+    assert loop.finish_reason == "length"
+    assert 12 + 64 < len(loop.context) - 3 < 1000, "room to be ahead of the text, and no more"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["prompt=' '"], "prompt is empty"),
+        (["stop.strings=['']"], "stop.strings"),
+        (["sampling.bad_words=['']"], "sampling.bad_words"),
+        (["sampling.min_new_tokens=9", "max_new_tokens=8"], "sampling.min_new_tokens=9 is above"),
+        (["sampling.repetition_penalty=0"], "sampling.repetition_penalty=0 is out of range"),
+        (["sampling.top_p=0"], "sampling.top_p=0 is out of range"),
+        (["cache=static", "cache.capacity=99999999999"], "cache.capacity=99999999999 is out of"),
+        (
+            ["target=toy", "drafter=none", "stop.eos=[999999]"],
+            r"stop.eos=\[999999\]: no such token id",
+        ),
+    ],
+)
+def test_senseless_values_are_named(words: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        load(["target=toy", *words] if "target=toy" not in words else words)
+
+
+def test_load_wants_a_list() -> None:
+    with pytest.raises(ConfigError, match="list of words"):
+        load("drafter=none")
