@@ -86,7 +86,7 @@ ORDER: dict[str, str] = {
     "overrides nested words build",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
-    "fitting medusa_file eagle_export strict eagle_file mtp_file",
+    "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",
     "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
     "page",
     "session": "batched stopping engine manifest warmup",

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS
 from specframe.drafting.features import FeatureDrafter
-from specframe.heads.choice import HeadChoice, settled
+from specframe.heads.choice import HeadChoice
 from specframe.heads.eagle_file import load_eagle3
 from specframe.heads.eagle_net import Eagle3Net
 from specframe.heads.embeddings import embedding
-from specframe.heads.fitting import eagle3_head, fused_layers
+from specframe.heads.fitting import eagle3_head, fused_layers, placed
+from specframe.heads.head_drafter import HeadDrafter
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 from specframe.types import Needs
 
 
 @DRAFTERS.register("eagle3")
-class Eagle3(FeatureDrafter):
+class Eagle3(HeadDrafter, FeatureDrafter):
     """a(t) = layer([norm(e(x(t+1))); norm(g(t))]), logits = own head(norm(a(t))) for x(t+2).
 
     g(t) = fc([r2; rm; rh](t)) from the residual streams that enter blocks 2, L // 2 and L - 3,
@@ -33,6 +33,7 @@ class Eagle3(FeatureDrafter):
     Paper: EAGLE-3, arXiv 2503.01840.
     """
 
+    word = "eagle3"
     # The lowest of the usual three; a loaded head names its own.
     needs = Needs(taps=("resid:2",), own_cache=True)
 
@@ -46,19 +47,21 @@ class Eagle3(FeatureDrafter):
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        chosen = HeadChoice.of("eagle3", path, vocabulary, target.name)
+        chosen = HeadChoice.of(self.word, path, vocabulary, target.name)
         net = load_eagle3(chosen.path)
-        self._adopt(net, (layers, chosen.vocabulary), target, new_cache(), runtime)
+        self._adopt(
+            net,
+            target=target,
+            cache=new_cache(),
+            runtime=runtime,
+            layers=layers,
+            vocabulary=chosen.vocabulary,
+        )
         if self._embed == target.embed:
             net.embed_tokens = None  # a copy of the target's
 
-    @classmethod
-    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
-        return settled("eagle3", values, target)
-
-    @classmethod
-    def of(
-        cls,
+    def _adopt(
+        self,
         net: Eagle3Net,
         *,
         target: Target,
@@ -66,26 +69,12 @@ class Eagle3(FeatureDrafter):
         runtime: Runtime,
         layers: list[int] | None = None,
         vocabulary: str | None = None,
-    ) -> Eagle3:
-        """A network that is at hand already (training, notebooks, tests); it is moved and cast."""
-        self = cls.__new__(cls)
-        self._adopt(net, (layers, vocabulary), target, cache, runtime)
-        return self
-
-    def _adopt(
-        self,
-        net: Eagle3Net,
-        asked: tuple[list[int] | None, str | None],
-        target: Target,
-        cache: CacheManager,
-        runtime: Runtime,
     ) -> None:
-        layers, vocabulary = asked
         taps = fused_layers(layers or net.options.taps, net, target)
         self.needs = Needs(taps=tuple(f"resid:{one}" for one in taps), own_cache=True)
         own = net.embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
-        net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        net = placed(net, target)
         head, ids = eagle3_head(net, target, vocabulary, runtime)
         runtime.draft(net, tables=[net.lm_head])
         super().__init__(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specframe.drafter.base import DRAFTERS, Drafter, Expand, Growing
 from specframe.errors import ConfigError
-from specframe.heads.choice import HeadChoice, settled
-from specframe.heads.embeddings import Table, hidden_size, read_ids, target_head
+from specframe.heads.choice import HeadChoice
+from specframe.heads.embeddings import Table, target_head
+from specframe.heads.fitting import check_width, listed_ids, placed
+from specframe.heads.head_drafter import HeadDrafter
 from specframe.heads.medusa_file import WEIGHTS, load_medusa
 from specframe.heads.medusa_net import MedusaNet
 from specframe.records import Context, StepRecord
@@ -23,7 +25,7 @@ _TAP = "final_postnorm"
 
 
 @DRAFTERS.register("medusa")
-class Medusa(Drafter):
+class Medusa(HeadDrafter, Drafter):
     """x <- x + SiLU(W x + b), n times, then logits U x: head i = 0 .. K - 1 on the state at t.
 
     The state that predicted the root is that of the last accepted row; head i guesses the token
@@ -37,37 +39,22 @@ class Medusa(Drafter):
     Papers: Medusa, arXiv 2401.10774; FR-Spec, arXiv 2502.14856.
     """
 
+    word, weight_files = "medusa", WEIGHTS
     needs = Needs(taps=(_TAP,))
     gives_laws: ClassVar[bool] = True
 
     def __init__(
         self, *, path: str | None, vocabulary: str | None, target: Target, runtime: Runtime
     ) -> None:
-        chosen = HeadChoice.of("medusa", path, vocabulary, target.name)
-        self._adopt(load_medusa(chosen.path), chosen.vocabulary, target, runtime)
-
-    @classmethod
-    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
-        return settled("medusa", values, target, weights=WEIGHTS)
-
-    @classmethod
-    def of(
-        cls, net: MedusaNet, *, target: Target, runtime: Runtime, vocabulary: str | None = None
-    ) -> Medusa:
-        """Heads that are at hand already (training, notebooks, tests); they are moved and cast."""
-        self = cls.__new__(cls)
-        self._adopt(net, vocabulary, target, runtime)
-        return self
+        chosen = HeadChoice.of(self.word, path, vocabulary, target.name)
+        net = load_medusa(chosen.path)
+        self._adopt(net, target=target, runtime=runtime, vocabulary=chosen.vocabulary)
 
     def _adopt(
-        self, net: MedusaNet, vocabulary: str | None, target: Target, runtime: Runtime
+        self, net: MedusaNet, *, target: Target, runtime: Runtime, vocabulary: str | None = None
     ) -> None:
-        if net.hidden_size != hidden_size(target):
-            raise ConfigError(
-                f"drafter.path: the heads are for a target of hidden size {net.hidden_size}, "
-                f"{target.name} has {hidden_size(target)}; use heads of this target"
-            )
-        self.net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        check_width(net, target)
+        self.net = placed(net, target)
         self._device, self._dtype, self._runtime = target.device, target.dtype, runtime
         self._head, self._ids = _head(self.net, target, vocabulary, runtime)
         tables = [self.net.table(head) for head in range(len(self.net))]
@@ -141,12 +128,13 @@ def _head(
 ) -> tuple[Table, Tensor | None]:
     """(states [K, H] -> logits [K, Vd], the target ids of the columns, None for all in order)."""
     ids = _known(net, target)
-    if vocabulary is not None:
-        where = "drafter.vocabulary"
-        listed = read_ids(vocabulary, vocab_size=target.vocab_size, where=where).to(ids.device)
+    listed = listed_ids(vocabulary, target)
+    if listed is not None:
         ids = ids[torch.isin(ids, listed)]
         if not len(ids):
-            raise ConfigError(f"{where}={vocabulary}: the heads know none of these tokens")
+            raise ConfigError(
+                f"drafter.vocabulary={vocabulary}: the heads know none of these tokens"
+            )
     whole = torch.equal(ids, torch.arange(target.vocab_size, device=ids.device))
     named = None if whole else ids
     if not net.options.rows:

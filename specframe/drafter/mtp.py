@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +12,10 @@ from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS
 from specframe.drafting.features import FeatureDrafter
 from specframe.errors import ConfigError
-from specframe.heads.choice import HeadChoice, settled
-from specframe.heads.embeddings import Table, embedding, hidden_size, read_ids, target_head
+from specframe.heads.choice import HeadChoice
+from specframe.heads.embeddings import Table, embedding, target_head
+from specframe.heads.fitting import check_width, listed_ids, placed
+from specframe.heads.head_drafter import HeadDrafter
 from specframe.heads.mtp_file import load_mtp
 from specframe.heads.mtp_net import MTPNet, State
 from specframe.runtime.base import Runtime
@@ -23,7 +24,7 @@ from specframe.types import Needs
 
 
 @DRAFTERS.register("mtp")
-class MTP(FeatureDrafter):
+class MTP(HeadDrafter, FeatureDrafter):
     """h(k, t) = layer_k(eh_proj_k([enorm_k(e(x(t+1+k))); hnorm_k(h(k-1, t))])), k = 0 .. K - 1,
     logits = head(norm_k(h(k, t))) for x(t+2+k); h(-1, t) is the target's state at token t.
 
@@ -41,6 +42,7 @@ class MTP(FeatureDrafter):
     tokens per second); reuse of one: FastMTP, arXiv 2509.18362.
     """
 
+    word = "mtp"
     needs = Needs(taps=("final_postnorm",), own_cache=True)
 
     def __init__(
@@ -54,58 +56,38 @@ class MTP(FeatureDrafter):
         new_cache: Callable[[], CacheManager],
         runtime: Runtime,
     ) -> None:
-        chosen = HeadChoice.of("mtp", path, vocabulary, target.name)
+        chosen = HeadChoice.of(self.word, path, vocabulary, target.name)
         net = load_mtp(chosen.path)
         net.options = replace(
             net.options,
             feature=feature or net.options.feature,
             recycle=recycle or net.options.recycle,
         )
-        self._adopt(net, chosen.vocabulary, target, new_cache(), runtime)
+        self._adopt(
+            net,
+            target=target,
+            cache=new_cache(),
+            runtime=runtime,
+            vocabulary=chosen.vocabulary,
+        )
 
-    @classmethod
-    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
-        return settled("mtp", values, target)
-
-    @classmethod
-    def of(
-        cls,
+    def _adopt(
+        self,
         net: MTPNet,
         *,
         target: Target,
         cache: CacheManager,
         runtime: Runtime,
         vocabulary: str | None = None,
-    ) -> MTP:
-        """Modules that are at hand already (training, notebooks, tests); they are moved and cast,
-        and give away their copies of the target's embedding."""
-        self = cls.__new__(cls)
-        self._adopt(net, vocabulary, target, cache, runtime)
-        return self
-
-    def _adopt(
-        self,
-        net: MTPNet,
-        vocabulary: str | None,
-        target: Target,
-        cache: CacheManager,
-        runtime: Runtime,
     ) -> None:
-        if net.hidden_size != hidden_size(target):
-            raise ConfigError(
-                f"drafter.path: the modules are for a target of hidden size {net.hidden_size}, "
-                f"{target.name} has {hidden_size(target)}; use modules of this target"
-            )
+        check_width(net, target)
         self.needs = Needs(taps=(f"final_{net.options.feature.replace('_', '')}",), own_cache=True)
-        ids = None
-        if vocabulary is not None:
-            where = "drafter.vocabulary"
-            ids = read_ids(vocabulary, vocab_size=target.vocab_size, where=where).to(target.device)
+        ids = listed_ids(vocabulary, target)
         own = net.module(0).embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
         for index in range(net.options.modules):
             net.module(index).embed_tokens = None  # one copy is enough
-        net = net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        net = placed(net, target)
         self._modules, self._heads = net, _heads(net, target, ids, runtime)
         runtime.draft(
             net, tables=[net.module(i).shared_head.head for i in range(net.options.modules)]

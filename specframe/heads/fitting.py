@@ -1,17 +1,51 @@
-"""How a loaded head fits a target: the layers that it taps, and the rows of its output head."""
+"""How a loaded head fits a target: its width, the layers that it taps, the rows of its head."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specframe.errors import ConfigError
 from specframe.heads.eagle_net import Eagle3Net, EagleNet
 from specframe.heads.embeddings import Table, hidden_size, read_ids
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
+
+
+class HeadNet(Protocol):
+    """The network of a head."""
+
+    hidden_size: int  # of the target that it was trained for
+
+
+Net = TypeVar("Net", bound=nn.Module)
+
+
+def check_width(net: HeadNet, target: Target) -> None:
+    """Raises ConfigError unless the network was made for states as wide as the target's."""
+    size = hidden_size(target)
+    if net.hidden_size != size:
+        raise ConfigError(
+            f"drafter.path: this head is for a target of hidden size {net.hidden_size}, "
+            f"{target.name} has {size}; use a head of this target"
+        )
+
+
+def placed(net: Net, target: Target) -> Net:
+    """The network on the target's device, in its dtype, frozen."""
+    return net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+
+
+def listed_ids(vocabulary: str | None, target: Target) -> Tensor | None:
+    """[Vd] increasing target ids of the file drafter.vocabulary, on the target's device; None for
+    no file. Raises ConfigError."""
+    if vocabulary is None:
+        return None
+    where = "drafter.vocabulary"
+    return read_ids(vocabulary, vocab_size=target.vocab_size, where=where).to(target.device)
 
 
 def fused_layers(asked: Sequence[int] | None, net: Eagle3Net, target: Target) -> tuple[int, ...]:
@@ -57,10 +91,9 @@ def eagle3_head(
             f"{target.vocab_size} tokens of {target.name}; export it with d2t"
         )
     kept = ids < target.vocab_size
-    if vocabulary is not None:
-        where = "drafter.vocabulary"
-        listed = read_ids(vocabulary, vocab_size=target.vocab_size, where=where)
-        kept = kept & torch.isin(ids, listed.to(ids.device))
+    listed = listed_ids(vocabulary, target)
+    if listed is not None:
+        kept = kept & torch.isin(ids, listed)
     if not bool(kept.any()):
         raise ConfigError(
             f"drafter.vocabulary={vocabulary}: none of these tokens is among the "
