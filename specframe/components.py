@@ -1,23 +1,26 @@
-"""The components of one engine, and what fits them: prompts, lengths, drafts."""
+"""The components of one engine, and what they allow together: prompts, lengths, drafts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from specframe.accept.base import AcceptRule
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError
+from specframe.records import Context, StepRecord
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 from specframe.tree.base import TreePolicy
-from specframe.types import Budget, How
+from specframe.types import Budget, Draft, How
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
-    """One component per axis, and how the tree's nodes are made (`tree.proposal`, resolved)."""
+class Components:
+    """One component per axis."""
 
     target: Target
     drafter: Drafter
@@ -25,7 +28,7 @@ class Parts:
     accept: AcceptRule
     cache: CacheManager
     runtime: Runtime
-    how: How
+    how: How  # how the nodes of a tree are made: `tree.proposal`, resolved
 
     def check_prompt(self, prompt: Sequence[int]) -> None:
         """Raises ConfigError for a prompt that the target cannot read."""
@@ -43,22 +46,23 @@ class Parts:
                 f"the prompt has {len(prompt)} tokens, the target's context is {limit}; shorten it"
             )
 
-    def max_slots(self, prompt_length: int, max_new_tokens: int) -> int:
-        """Slots that a cache can need: every token, one draft and the nodes it expands."""
-        step = self.tree.max_nodes + self.tree.max_expanded + self.drafter.needs.aux_rows
+    def max_columns(self, prompt_length: int, max_new_tokens: int) -> int:
+        """Columns that a cache can need: every token, one draft and the nodes it expands."""
+        aux = self.drafter.traits.needs.aux_rows
+        step = self.tree.max_nodes + self.tree.max_expanded + aux
         return prompt_length + max_new_tokens + step
 
     def limit(self, prompt_length: int, max_new_tokens: int) -> int:
         """Tokens the context may reach: what was asked for, as far as every part has room.
 
-        The cache must be reset for the sequence. Raises ConfigError if the drafter falls short.
+        The cache must be opened for the sequence. Raises ConfigError if the drafter falls short.
         """
         limit = prompt_length + max_new_tokens
         for room in (self.target.gives.max_positions, self.cache.capacity):
             if room is not None:
                 # The last token is emitted, never fed, so it needs no place of its own.
                 limit = min(limit, room + 1)
-        room = self.drafter.max_positions
+        room = self.drafter.traits.max_positions
         if room is not None and limit > room + 1:
             raise ConfigError(
                 f"the drafter's context is {room} tokens, the run needs {limit - 1}; "
@@ -68,16 +72,42 @@ class Parts:
 
     def budget(self, length: int, limit: int) -> Budget:
         """For a context of `length` tokens: no node that could not be emitted or stored."""
-        rows, needs = self.tree.max_nodes, self.drafter.needs
+        rows, needs = self.tree.max_nodes, self.drafter.traits.needs
         if self.cache.capacity is not None:
             # A drafter that runs the target's own layers keeps its nodes in the target's cache.
             scratch = self.tree.max_expanded if needs.partial_layers else 0
-            rows = min(rows, self.cache.capacity - self.cache.length - scratch)
+            rows = min(rows, self.cache.capacity - self.cache.lengths[0] - scratch)
         return Budget(rows=max(1, rows - needs.aux_rows), depth=limit - length - 1)
 
-    def has_room_for_aux(self) -> bool:
+    def has_room_for_aux(self, draft: Draft) -> bool:
         """Whether the drafter's auxiliary rows fit the cache beside the root, and are wanted."""
-        capacity, rows = self.cache.capacity, self.drafter.needs.aux_rows
-        if rows and not self.tree.takes_aux:
+        capacity, rows = self.cache.capacity, self.drafter.traits.needs.aux_rows
+        if rows and not draft.takes_aux:
             return False
-        return capacity is None or capacity - self.cache.length > rows
+        return capacity is None or capacity - self.cache.lengths[0] > rows
+
+    def context(self, prompt: Sequence[int], *, sequence: int, columns: int) -> Context:
+        """The context of a sequence that begins with a prompt, beside the target's cache."""
+        return Context.of(
+            prompt,
+            self.target.device,
+            sequence=sequence,
+            cache=self.cache,
+            max_columns=columns,
+        )
+
+    def commit(self, record: StepRecord) -> None:
+        """Keep the keys of the root and of the accepted path, and forget the other fresh ones."""
+        draft, rows = record.draft, [0, *record.path]
+        moved = not draft.in_order or rows != list(range(len(rows)))
+        assert draft.slots is not None
+        index = torch.tensor(rows, device=draft.tokens.device)
+        self.cache.commit(draft.slots[index], [len(rows)], moved=[moved])
+
+    def check_finite(self, finite: bool) -> None:
+        """Raises ConfigError if the logits of a pass were not finite."""
+        if not finite:
+            raise ConfigError(
+                f"{self.target.name} gave logits that are not finite in {self.target.dtype}; "
+                "try target.dtype=float32"
+            )

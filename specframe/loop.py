@@ -1,25 +1,35 @@
-"""The loop: draft, verify, accept, commit. Every method of the framework runs through it."""
+"""The loop: draft, verify, accept, commit. Every method of the framework runs through it.
+
+prefill, emit one token
+until stopped:
+    propose: the tree policy grows a draft from the drafter
+    settle:  the target scores it in one pass, the rule decides, stop conditions cut,
+             the cache commits, tokens are emitted, everyone observes
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
-from specframe.capture.growing import Ground, grow
-from specframe.capture.judging import judge
-from specframe.components import Parts
-from specframe.drafting.builder import TreeBuilder
-from specframe.errors import ConfigError
-from specframe.law.laws import Laws
+from specframe.components import Components
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.measure.clock import Clock
 from specframe.records import Context, Observer, StepRecord
+from specframe.session.lane import Lane
 from specframe.session.stopping import Stopping
-from specframe.types import Draft, How, TargetOutput, Verdict
+from specframe.types import Draft
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Tokens that became certain together, and the step that emitted them."""
+
+    tokens: list[int]
+    record: StepRecord | None  # None: the token of the prefill
 
 
 class Decoding:
@@ -31,73 +41,109 @@ class Decoding:
 
     def __init__(
         self,
-        parts: Parts,
+        components: Components,
         *,
         max_new_tokens: int,
         sampling: Callable[[int], Sampling],
         stopping: Stopping,
         streams: Callable[[int], Streams],
         observers: Sequence[Observer] = (),
+        clock: Clock | None = None,
     ) -> None:
-        self.parts = parts
+        self.components = components
         self.max_new_tokens = max_new_tokens
-        self.clock = Clock(parts.target.device)
+        self.clock = clock or Clock(components.target.device)
         self._make_sampling = sampling
         self._stopping = stopping
         self._make_streams = streams
-        self._observers = observers
+        self._observers: tuple[Observer, ...] = (components.drafter, components.tree, *observers)
+        self._lane: Lane | None = None
 
-    @torch.inference_mode()
-    def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
-        """Prefill and emit one token. Raises ConfigError for a prompt that does not fit."""
-        parts = self.parts
-        parts.check_prompt(prompt)
-        max_slots = parts.max_slots(len(prompt), self.max_new_tokens)
-        parts.cache.launcher = parts.runtime.recording
-        parts.cache.reset(rows=max_slots, device=parts.target.device)
-        self._limit = parts.limit(len(prompt), self.max_new_tokens)
-        self.sampling = self._make_sampling(len(prompt))
-        self.rng = self._make_streams(sequence)
-        self.finish_reason: str | None = None
-        self.context = Context.of(prompt, parts.target.device, sequence)
-        self.context.cache, self.context.max_slots = parts.cache, max_slots
-        parts.cache.holder = self.context
-        self.clock.start()
-        out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.needs.taps)
-        token, code, finite = self._first(out)
-        self.clock.mark("verify")
-        self._check_finite(finite)
-        self.context.extend([token])
-        self.finish_reason = self._stopping.reason(code)
-        parts.drafter.begin(self.context, out)
-        parts.tree.begin(self.context)
-        self.clock.mark("host")
-        return [token]
+    def run(self, prompt: Sequence[int], *, sequence: int = 0) -> Iterator[Emission]:
+        """Decode an answer, step by step. Raises ConfigError for a prompt that does not fit."""
+        yield Emission(self.begin(prompt, sequence=sequence), None)
+        while self.finish_reason is None:
+            record = self.step()
+            yield Emission(record.tokens, record)
 
     @torch.inference_mode()
     def step(self) -> StepRecord:
         """One draft, one verify pass; emits at least one token. Not to be called once finished."""
-        parts, clock = self.parts, self.clock
         assert self.finish_reason is None, "the sequence is finished"
-        self._check_holder()
-        clock.start()
-        draft = self._draft()
-        clock.mark("draft")
-        out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
+        self.lane.check_current()
+        self.clock.start()
+        draft = self.propose()
+        self.clock.mark("draft")
+        return self.settle(draft)
+
+    def propose(self) -> Draft:
+        """The draft of a step: the first half of the loop."""
+        parts, lane = self.components, self.lane
+        budget = parts.budget(len(lane.context), lane.limit)
+        builder = lane.builder(parts.how)
+        parts.tree.grow(builder, parts.drafter, budget)
+        draft = builder.build(pad_to=parts.runtime.launch.bucket(builder.num_rows, budget.rows))
+        if parts.has_room_for_aux(draft):
+            draft = parts.drafter.aux(draft, budget)
+        return replace(draft, synthetic=True) if parts.drafter.traits.synthetic else draft
+
+    def settle(self, draft: Draft, *, tail: list[int] | None = None) -> StepRecord:
+        """Verify a draft, emit what is right, and commit it: the second half of the loop.
+
+        tail: the tokens to emit, whatever the target says of them; None: those of the rule.
+        """
+        parts, lane, clock = self.components, self.lane, self.clock
+        if draft.slots is None:
+            fresh = parts.cache.reserve([draft.num_rows])
+            draft = replace(draft, slots=fresh.slots, columns=fresh.columns, in_order=True)
+        out = parts.target.score(draft, parts.cache, taps=parts.drafter.traits.needs.taps)
         clock.mark("verify")
-        laws = self._laws(draft, out)
-        verdict = judge(parts.accept, draft, laws, self.rng, parts.runtime)
-        record = self._read(draft, laws, out, verdict)
+        if tail is None:
+            laws = lane.laws(draft, out)
+            verdict = parts.accept.decide(draft, laws, lane.rng)
+            extra = parts.drafter.readback(draft, out)
+            record, finite = lane.read(draft, laws, out, verdict, extra)
+            parts.check_finite(finite)
+        else:
+            record = lane.forced(draft, out, tail)
+        record.marks = clock.marks
         clock.mark("accept")
-        self._commit(record)
+        parts.commit(record)
         clock.mark("commit")
-        self.context.extend(record.tokens)
-        self.finish_reason = record.finish_reason
-        watchers: tuple[Observer, ...] = (parts.drafter, parts.tree, *self._observers)
+        lane.context.extend(record.tokens)
+        lane.finish_reason = record.finish_reason
+        watchers: tuple[Observer, ...] = self._observers if tail is None else (parts.drafter,)
         for watcher in watchers:
             watcher.observe(record)
         clock.mark("host")
         return record
+
+    @torch.inference_mode()
+    def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
+        """Prefill and emit one token. Raises ConfigError for a prompt that does not fit."""
+        parts, clock = self.components, self.clock
+        parts.check_prompt(prompt)
+        columns = parts.max_columns(len(prompt), self.max_new_tokens)
+        tenancy = parts.cache.open(0, columns=columns, device=parts.target.device)
+        self._lane = lane = Lane(
+            context=parts.context(prompt, sequence=sequence, columns=columns),
+            sampling=self._make_sampling(len(prompt)),
+            rng=self._make_streams(sequence),
+            stopping=self._stopping,
+            limit=parts.limit(len(prompt), self.max_new_tokens),
+            tenancy=tenancy,
+        )
+        clock.start()
+        out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.traits.needs.taps)
+        token, code, finite = lane.first_token(out)
+        clock.mark("verify")
+        parts.check_finite(finite)
+        lane.context.extend([token])
+        lane.finish_reason = self._stopping.reason(code)
+        parts.drafter.begin(lane.context, out)
+        parts.tree.begin(lane.context)
+        clock.mark("host")
+        return [token]
 
     @torch.inference_mode()
     def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
@@ -105,144 +151,34 @@ class Decoding:
 
         Raises ConfigError if that leaves less than the prompt and one token.
         """
-        self._check_holder()
-        total = length + len(tail)
-        if length > len(self.context) or not self.context.prompt_length < total <= self._limit:
-            raise ConfigError(
-                f"cannot truncate {len(self.context)} tokens to {length} and go on to {total}; "
-                f"the prompt has {self.context.prompt_length}, the limit is {self._limit}"
-            )
-        parts = self.parts
-        self.context.truncate(length)
-        parts.cache.truncate(min(parts.cache.length, max(length - 1, 0)))
+        parts, lane = self.components, self.lane
+        lane.go_back(length, num_tail=len(tail))
+        parts.cache.truncate(0, min(parts.cache.lengths[0], max(length - 1, 0)))
         parts.drafter.truncate(length)
         if tail:
-            self._force(list(tail))
-        self.finish_reason = "length" if total == self._limit else None
+            self.clock.start()
+            builder = lane.builder("place")
+            builder.chain(tail[:-1])
+            # It goes through a verify pass, so that the drafter sees an ordinary step.
+            self.settle(builder.build(), tail=list(tail))
+        lane.finish_reason = None if lane.room() else "length"
+
+    @property
+    def lane(self) -> Lane:
+        """The sequence under way."""
+        assert self._lane is not None, "no sequence has begun"
+        return self._lane
+
+    @property
+    def context(self) -> Context:
+        """Prompt and emitted tokens of the sequence under way."""
+        return self.lane.context
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the sequence has ended; None while it goes on."""
+        return self.lane.finish_reason
 
     def room(self) -> int:
         """Tokens that may still be emitted before the length limit."""
-        return self._limit - len(self.context)
-
-    def _force(self, tail: list[int]) -> None:
-        """Emit given tokens through a verify pass, so that the drafter sees an ordinary step."""
-        parts = self.parts
-        chain = torch.tensor([tail[:-1]], dtype=torch.long, device=parts.target.device)
-        builder = self._builder("place")
-        frontier = builder.root
-        for column in range(chain.shape[1]):
-            frontier = builder.place(frontier, chain[:, column : column + 1])
-        draft = self._with_slots(builder.build())
-        out = parts.target.score(draft, parts.cache, taps=parts.drafter.needs.taps)
-        path = list(range(1, len(tail)))
-        verdict = Verdict(
-            path=chain.new_tensor(path),
-            tokens=chain.new_tensor(tail),
-            count=chain.new_tensor(len(tail)),
-        )
-        record = StepRecord(
-            draft=draft,
-            laws=self._laws(draft, out),
-            out=out,
-            verdict=verdict,
-            path=path,
-            tokens=tail,
-            num_accepted=len(path),
-            was_cut=False,
-            length_before=len(self.context),
-        )
-        self._commit(record)
-        self.context.extend(record.tokens)
-        parts.drafter.observe(record)
-
-    def _draft(self) -> Draft:
-        parts = self.parts
-        budget = parts.budget(len(self.context), self._limit)
-        draft = grow(parts, self._ground(), budget)
-        if parts.has_room_for_aux():
-            draft = parts.drafter.aux(draft, budget)
-        return self._with_slots(draft)
-
-    def _builder(self, how: How) -> TreeBuilder:
-        return self._ground().builder(how)
-
-    def _ground(self) -> Ground:
-        return Ground(context=self.context.ids, sampling=self.sampling, rng=self.rng)
-
-    def _with_slots(self, draft: Draft) -> Draft:
-        if draft.slots is not None:
-            return draft
-        return replace(draft, slots=self.parts.cache.reserve(draft.num_rows), in_order=True)
-
-    def _laws(self, draft: Draft, out: TargetOutput) -> Laws:
-        return Laws(
-            draft=draft, logits=out.logits, context=self.context.ids, sampling=self.sampling
-        )
-
-    def _read(self, draft: Draft, laws: Laws, out: TargetOutput, verdict: Verdict) -> StepRecord:
-        """The step's one host read; stop conditions cut the verdict here and nowhere else."""
-        readback = self.parts.drafter.readback(draft, out)
-        codes = self._stopping.codes(self.context, verdict.tokens, self._limit - len(self.context))
-        finite = _finite(out.logits)
-        parts = [verdict.count.view(1), finite, verdict.path, verdict.tokens, codes]
-        parts += [] if readback is None else [readback.view(-1)]
-        values = torch.cat([part.to(verdict.tokens.device) for part in parts]).tolist()
-        count, depth = values[0], verdict.path.shape[0]
-        self._check_finite(values[1])
-        path, values = values[2 : 2 + depth], values[2 + depth :]
-        tokens, values = values[: depth + 1], values[depth + 1 :]
-        stops, extra = values[: depth + 1], values[depth + 1 :]
-        kept = next((i + 1 for i, code in enumerate(stops[:count]) if code), count)
-        return StepRecord(
-            draft=draft,
-            laws=laws,
-            out=out,
-            verdict=verdict,
-            path=path[: kept - 1],
-            tokens=tokens[:kept],
-            num_accepted=min(count - 1, kept),
-            was_cut=kept < count,
-            length_before=len(self.context),
-            finish_reason=self._stopping.reason(stops[kept - 1]),
-            readback=extra,
-            marks=self.clock.marks,
-        )
-
-    def _commit(self, record: StepRecord) -> None:
-        cache, draft = self.parts.cache, record.draft
-        rows = [0, *record.path]
-        moved = not draft.in_order or rows != list(range(len(rows)))
-        assert draft.slots is not None
-        index = torch.tensor(rows, device=draft.tokens.device)
-        cache.commit(draft.slots[index], len(rows), moved=moved)
-
-    def _first(self, out: TargetOutput) -> tuple[int, int, int]:
-        """(token, stop code, finite) after prefill: the law of the last prompt row."""
-        builder = self._builder("place")
-        laws = self._laws(builder.build(), out)
-        root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
-        token = laws.pick(root, 0, self.rng, root == 0)
-        codes = self._stopping.codes(self.context, token, self._limit - len(self.context))
-        token_id, code, finite = torch.cat([token, codes, _finite(out.logits)]).tolist()
-        return token_id, code, finite
-
-    def _check_holder(self) -> None:
-        """One sequence at a time: a later one has taken the cache and the drafter over."""
-        if self.parts.cache.holder is not self.context:
-            raise ConfigError(
-                "this answer was superseded by a later one of the same engine; finish it first, "
-                "or load a second engine"
-            )
-
-    def _check_finite(self, finite: int) -> None:
-        if not finite:
-            target = self.parts.target
-            raise ConfigError(
-                f"{target.name} gave logits that are not finite in {target.dtype}; "
-                "try target.dtype=float32"
-            )
-
-
-def _finite(logits: Tensor) -> Tensor:
-    """[1] int64: no NaN and no positive infinity (the maximum of a row carries both)."""
-    return logits.amax().isfinite().long().view(1)
+        return self.lane.room()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from specframe.cache.base import CacheManager
 from specframe.types import Draft, TargetOutput, Verdict
 
 
@@ -26,23 +27,21 @@ class NodeLaws(Protocol):
 class Context:
     """One sequence as drafters, rules and processors see it: prompt and all emitted tokens.
 
-    tokens (host) and ids [T] (device) hold the same; the last one is the root. `cache` is the
-    target's, for drafters that share it. `sequence` keys the noise of this sequence. max_slots:
-    slots that a drafter's own cache can need, for every token and one step's frontiers.
+    `tokens` (host) and `ids` [T] (device) hold the same; the last one is the root.
     """
 
     tokens: list[int]
-    buffer: Tensor
+    buffer: Tensor  # [at least T] the tokens on the device, with room to grow
     prompt_length: int
-    cache: object = None
-    sequence: int = 0
-    max_slots: int = 0
+    sequence: int = 0  # keys the noise of this sequence
+    cache: CacheManager | None = None  # the target's, for drafters that share it
+    max_columns: int = 0  # that a drafter's own cache can need: every token, one step's frontiers
 
     @classmethod
-    def of(cls, tokens: Sequence[int], device: torch.device, sequence: int = 0) -> Context:
-        """A context of these tokens, all of them prompt."""
+    def of(cls, tokens: Sequence[int], device: torch.device, **fields: Any) -> Context:
+        """A context of these tokens, all of them prompt; fields: its other ones."""
         buffer = torch.empty(max(64, 2 * len(tokens)), dtype=torch.long, device=device)
-        context = cls(tokens=[], buffer=buffer, prompt_length=len(tokens), sequence=sequence)
+        context = cls(tokens=[], buffer=buffer, prompt_length=len(tokens), **fields)
         context.extend(tokens)
         return context
 
@@ -118,3 +117,26 @@ class InnerLoop(Protocol):
 
 class TrueText(InnerLoop, Protocol):
     """The loop of the run itself without a draft: same target, sampling, stops and noise."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A drafter that may begin a sequence with what earlier ones left."""
+
+    warm: bool | None  # whether the sequence began so; None where nothing is kept
+
+    def remembered(self) -> Any:
+        """What the next sequence will begin with of earlier ones; None where nothing is kept."""
+
+    def recall(self, memory: Any) -> None:
+        """Let the next sequence begin with what `remembered` gave, whatever came since."""
+
+
+def is_warm(drafter: object) -> bool | None:
+    """Whether a drafter's sequence began with what earlier ones left; None: it keeps nothing."""
+    return drafter.warm if isinstance(drafter, Remembers) else None
+
+
+def memory_of(drafter: object) -> Any:
+    """What a drafter's next sequence will begin with of earlier ones; None: nothing."""
+    return drafter.remembered() if isinstance(drafter, Remembers) else None

@@ -1,4 +1,4 @@
-"""The records that travel between the axes, and the letters of every shape.
+"""The records that travel between the axes, the letters of every shape, and the glossary.
 
 Shape letters, used in comments throughout the package:
 
@@ -8,9 +8,36 @@ Shape letters, used in comments throughout the package:
     V  vocabulary of the target                Vd vocabulary of a proposal's source
     H  hidden size                             T  tokens of the context, the root included
     S  slots of a cache that a pass may see    M  nodes asked of a law
+    B  lanes: sequences decoded together       E  fresh columns of a lane
+    L  layers of the target
 
-A *node* has an id, stable within one step; a *row* is its place in the verify pass; a *slot* is
-where its keys lie. Node 0 is the root: the last emitted token, not yet in the target's cache.
+Glossary: one term a thing, in the code, the messages and the READMEs.
+
+    target      the model whose text is wanted          drafter   proposes what might come next
+    head        a trained draft network                 source    what one proposal comes from
+    draft       the tree of one step                    root      node 0: the last emitted token
+    node        its id is stable within a step          row       its place in a pass
+    column      a place in a lane's text                slot      a cache's own handle of memory
+    lane        one sequence under way                  frontier  nodes that may get children
+    proposal    children offered under a frontier       budget    rows and depth of a draft
+    placed      a child put there without chance        drawn     a child drawn from a law
+    law         processed probabilities                 draw      one record of chance or placement
+    dead row    padding: seen by none, sees itself      aux row   rides in the pass, not in the tree
+    tap         hidden states by name                   prefill   the pass over a prompt
+    verify pass the target's pass over a draft          verdict   what the rule says of it
+    path        the accepted rows                       commit    keep the keys of root and path
+    accepted    a drafted token that is emitted         rejected  one that is not
+    recovered   emitted in place of a rejected one      bonus     emitted after a whole path
+    step        draft, verify, accept, commit           emit      append a token to the text
+    context     prompt and emitted tokens               record    everything of one step
+    launch      how a function of tensors is run        weights   what multiplies
+    runtime     one launch and one weights              capture   make a graph of a function
+    bucket      row count that passes are padded to     host read a wait for the device
+    axis        one decision, such as `tree`            word      its choice, such as `dynamic`
+    component   what a word becomes                     preset    an option of another component
+    engine      components in use                       decoding  the loop over one sequence
+    side        one method of a benchmark               peer      another engine beside ours
+    point       one run of a sweep                      trace     what is kept of the steps
 """
 
 from __future__ import annotations
@@ -23,6 +50,7 @@ import torch
 from torch import Tensor
 
 How = Literal["place", "iid", "wor", "coupled"]
+Tensors = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +88,34 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fresh:
+    """What `CacheManager.reserve` gives for the rows of a pass.
+
+    slots [R] are handles that only the cache reads; columns [R] are the places of the rows in their
+    lane, counted from the lane's committed length.
+    """
+
+    slots: Tensor  # [R] int64
+    columns: Tensor  # [R] int64
+    extent: int  # E: fresh columns of the lane, these included
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rows:
     """Input of one target pass. Exactly one of `tokens` and `hidden` is given.
 
-    visible[r, s]: may row r see slot s (its own slot included). positions are absolute.
-    causal: the host knows that the rows are all there is, in order, each seeing those before it.
+    Row r sees the first prefix[r] committed columns of its lane and the fresh columns e with
+    sees[r, e], its own among them. Nobody outside of a cache makes a mask over slots.
     """
 
-    positions: Tensor  # [R] int64
-    slots: Tensor  # [R] int64
-    visible: Tensor  # [R, S] bool
+    positions: Tensor  # [R] int64, absolute
+    slots: Tensor  # [R] int64, as `reserve` gave them
+    prefix: Tensor  # [R] int64; 0 for a dead row
+    sees: Tensor | None = None  # [R, E] bool; None: each row sees itself and the rows before it
     tokens: Tensor | None = None  # [R] int64
     hidden: Tensor | None = None  # [R, H]
-    causal: bool = False
+    lanes: Tensor | None = None  # [R] int64; None: all rows are of lane 0
+    parents: Tensor | None = None  # [R] the row that a recurrence goes on from; -1: the cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +240,15 @@ class Draft:
     row_of: Tensor  # [nodes made] row of each node id, -1 where it was pruned
     depth: int
     chain: bool
-    slots: Tensor | None = None  # [N] where keys lie or will lie; None: the cache reserves
-    in_order: bool = False  # the host knows that slots follow the rows, from the cache's length on
+    slots: Tensor | None = None  # [N] where keys lie or will lie; None: the loop reserves
+    columns: Tensor | None = None  # [N] fresh columns of the slots
+    in_order: bool = False  # the host knows that row i has fresh column i
+    seen: Tensor | None = None  # [N, N] what `ancestors` says, where it is known already
     draws: tuple[DrawCall, ...] | None = None  # None: every child was placed
     calls: tuple[DrawCall, ...] = ()
     aux: AuxRows | None = None
     resume: Resume | None = None
+    takes_aux: bool = True  # it goes with the auxiliary rows of its drafter, if there are any
     synthetic: bool = False
 
     @property
@@ -212,6 +258,8 @@ class Draft:
 
     def ancestors(self) -> Tensor:
         """[N, N] bool: row j is row i or above it. Dead rows have only themselves."""
+        if self.seen is not None:
+            return self.seen
         rows = torch.arange(self.num_rows, device=self.tokens.device)
         seen = rows[:, None] == rows
         above = self.parents
@@ -245,12 +293,12 @@ class TargetOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Fixed-size device tensors until the step's one read: path [D], tokens [D + 1], padded -1.
+    """What an acceptance rule decided: fixed-size device tensors until the step's one host read.
 
-    count: [] number of tokens; accepted rows are count - 1. `tokens` are the accepted ones plus
-    exactly one that is recovered (the walk ended above a leaf) or bonus (it ended on a leaf).
+    `tokens` are the accepted ones plus exactly one, which is recovered (the walk ended above a
+    leaf) or bonus (it ended on a leaf).
     """
 
-    path: Tensor
-    tokens: Tensor
-    count: Tensor
+    path: Tensor  # [B, D] accepted rows, the root excluded, padded with -1
+    tokens: Tensor  # [B, D + 1] emitted tokens, padded with -1
+    count: Tensor  # [B] number of tokens; one more than the accepted rows

@@ -220,7 +220,7 @@ class DrafterContract(_Suite):
         assert loop.context.tokens == [*prefix, *expected.tokens]
 
     def test_needs_are_declared(self, name: str) -> None:
-        needs = DRAFTERS.get(name).needs
+        needs = DRAFTERS.get(name).traits.needs
         assert isinstance(needs, Needs)
         assert needs.aux_rows >= 0
         assert all(TAPS.fullmatch(tap) for tap in needs.taps)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from specframe.cache.base import CacheManager
-from specframe.drafter.base import Continuation, Drafter, Retrieval
+from specframe.drafter.base import Continuation, Drafter, Retrieval, Traits
 from specframe.loop import Decoding
 from specframe.records import Context, StepRecord
 from specframe.target.base import Target
@@ -38,7 +36,7 @@ class Lookahead(Retrieval):
     """
 
     def __init__(self, *, window: int, vocab_size: int) -> None:
-        self.needs = Needs(aux_rows=window)
+        self.traits = replace(self.traits, needs=Needs(aux_rows=window))
         self.window = window
         self.vocab_size = vocab_size
 
@@ -122,23 +120,22 @@ class EarlyExit(Drafter):
     As in LayerSkip (arXiv 2404.16710). Slots are taken backwards, so they are out of row order.
     """
 
-    needs = Needs(partial_layers=True)
-    gives_laws: ClassVar[bool] = True
-    extra_syncs: ClassVar[int] = 2  # which rows the policy never expanded
+    # It reads which rows the policy never expanded.
+    traits = Traits(needs=Needs(partial_layers=True), laws="logits", host_reads=2)
 
     def __init__(self, *, target: Target, layer: int) -> None:
         self.target, self.layer = target, layer
 
     def begin(self, context: Context, out: TargetOutput) -> None:
-        assert isinstance(context.cache, CacheManager)
+        assert context.cache is not None
         self.context, self.cache = context, context.cache
         self._forget()
 
     def _forget(self) -> None:
         none = torch.zeros(0, dtype=torch.long)
-        self.nodes, self.slots = none, none  # fed so far: node ids, their slots, what they gave
+        self.nodes, self.slots, self.columns = none, none, none  # of the nodes fed so far
         self.hidden: list[Tensor] = []
-        self.above = torch.zeros(1, 0, dtype=torch.long)  # slots down to each fed node's parent
+        self.above = torch.zeros(1, 0, dtype=torch.long)  # columns down to each fed node's parent
         self.level = none
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
@@ -147,21 +144,23 @@ class EarlyExit(Drafter):
             above = self.above
         else:
             above = self.above[(frontier.parents[:, None] == self.level).int().argmax(1)]
-        slots = self.cache.reserve(len(frontier)).flip(0)
-        self.above = torch.cat([above, slots[:, None]], dim=1)
+        fresh = self.cache.reserve([len(frontier)])
+        slots, columns = fresh.slots.flip(0), fresh.columns.flip(0)
+        self.above = torch.cat([above, columns[:, None]], dim=1)
         self.level = frontier.nodes
-        visible = torch.zeros(len(frontier), self.cache.width, dtype=torch.bool)
-        visible[:, : self.cache.length] = True
-        visible.scatter_(1, self.above, True)
+        length = self.cache.lengths[0]
+        sees = torch.zeros(len(frontier), fresh.extent, dtype=torch.bool)
         rows = Rows(
             tokens=frontier.tokens.clamp_min(0),
-            positions=torch.full_like(slots, self.cache.length + frontier.depth),
+            positions=torch.full_like(slots, length + frontier.depth),
             slots=slots,
-            visible=visible,
+            prefix=torch.full_like(slots, length),
+            sees=sees.scatter_(1, self.above, True),
         )
         logits = self._feed(rows, want=torch.arange(len(frontier)))
         self.nodes = torch.cat([self.nodes, frontier.nodes])
         self.slots = torch.cat([self.slots, slots])
+        self.columns = torch.cat([self.columns, columns])
         assert logits is not None
         return [Proposal(logits=logits)]
 
@@ -172,27 +171,31 @@ class EarlyExit(Drafter):
         old = torch.tensor([row for row, node in enumerate(origin) if node in fed])
         places = torch.tensor([fed[node] for node in origin if node in fed])
         slots = torch.empty(draft.num_rows, dtype=torch.long)
+        columns, order = torch.empty_like(slots), torch.empty_like(slots)
         if len(old):
-            slots[old] = self.slots[places]
-        if len(new):
-            slots[new] = self.cache.reserve(len(new)).flip(0)
-            self._feed(self._rows(draft, new, slots))
-        hidden = torch.cat(self.hidden)
-        order = torch.empty(draft.num_rows, dtype=torch.long)
-        if len(old):
+            slots[old], columns[old] = self.slots[places], self.columns[places]
             order[old] = places
         if len(new):
+            fresh = self.cache.reserve([len(new)])
+            slots[new], columns[new] = fresh.slots.flip(0), fresh.columns.flip(0)
             order[new] = len(self.slots) + torch.arange(len(new))
+        draft = replace(draft, slots=slots, columns=columns)
+        if len(new):
+            self._feed(self._rows(draft, new))
+        hidden = torch.cat(self.hidden)
         self._forget()
-        return replace(draft, slots=slots, resume=Resume(layer=self.layer, hidden=hidden[order]))
+        return replace(draft, resume=Resume(layer=self.layer, hidden=hidden[order]))
 
-    def _rows(self, draft: Draft, new: Tensor, slots: Tensor) -> Rows:
-        visible = torch.zeros(len(new), self.cache.width, dtype=torch.bool)
-        visible[:, : self.cache.length] = draft.alive[new][:, None]
-        visible.index_copy_(1, slots, draft.ancestors()[new])
-        positions = self.cache.length + draft.depths[new]
+    def _rows(self, draft: Draft, new: Tensor) -> Rows:
+        assert draft.slots is not None and draft.columns is not None
+        length = self.cache.lengths[0]
+        sees = torch.zeros(len(new), self.cache.extents[0] - length, dtype=torch.bool)
         return Rows(
-            tokens=draft.tokens[new], positions=positions, slots=slots[new], visible=visible
+            tokens=draft.tokens[new],
+            positions=length + draft.depths[new],
+            slots=draft.slots[new],
+            prefix=draft.alive[new] * length,
+            sees=sees.index_copy_(1, draft.columns, draft.ancestors()[new]),
         )
 
     def _feed(self, rows: Rows, want: Tensor | None = None) -> Tensor | None:
@@ -209,8 +212,7 @@ class Cascade(Drafter):
     target's law at it. A chain only.
     """
 
-    gives_laws: ClassVar[bool] = True
-    draws_itself: ClassVar[bool] = True
+    traits = Traits(laws="drawn")
 
     def __init__(self, *, loop: Decoding, length: int, honest: bool = True) -> None:
         self.loop, self.length, self.honest = loop, length, honest
@@ -245,6 +247,6 @@ class Cascade(Drafter):
             record = self.loop.step()
             for row, token in zip([0, *record.path], record.tokens, strict=True):
                 logits = record.out.logits[row : row + 1]
-                law = self.loop.sampling.law(torch.tensor([before]), logits)
+                law = self.loop.lane.sampling.law(torch.tensor([before]), logits)
                 self.ahead.append((token, law))
                 before.append(token)

@@ -22,13 +22,15 @@ from specframe.accept.match import Match
 from specframe.cache.base import CacheManager
 from specframe.cache.dynamic import DynamicCache as DynamicCache
 from specframe.cache.static import StaticCache as StaticCache
+from specframe.capture.wrappers import captured
+from specframe.components import Components
 from specframe.drafter.base import Drafter
 from specframe.drafter.lm import LM
 from specframe.drafter.ngram import Ngram
 from specframe.drafter.none import NoDraft
 from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.law.streams import Streams
-from specframe.loop import Decoding, Parts
+from specframe.loop import Decoding
 from specframe.records import Context, StepRecord
 from specframe.runtime.base import Runtime
 from specframe.runtime.eager import Eager
@@ -223,6 +225,11 @@ class Scripted(Drafter):
         return [Proposal(candidates=candidates, source="scripted")]
 
 
+def alone(slots: Tensor) -> Rows:
+    """Rows that see themselves alone, for passes whose masks do not matter."""
+    return Rows(tokens=slots, positions=slots, slots=slots, prefix=torch.zeros_like(slots))
+
+
 @dataclass(kw_only=True)
 class Composition:
     """One component an axis and the settings of a run; unset ones are the plainest."""
@@ -239,9 +246,9 @@ class Composition:
     seed: int = 0
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> Components:
         names = ("target", "drafter", "tree", "accept", "cache", "runtime", "how")
-        return Parts(**{name: getattr(self, name) for name in names})
+        return Components(**{name: getattr(self, name) for name in names})
 
     def engine(self, max_new_tokens: int = 16) -> Engine:
         """The engine of a user."""
@@ -270,7 +277,7 @@ class Composition:
             )
 
         return Decoding(
-            self.parts,
+            captured(self.parts),
             max_new_tokens=max_new_tokens,
             sampling=sampling,
             stopping=build_stopping(self.stop, eos=eos, tokenizer=tokenizer),
@@ -307,8 +314,8 @@ def decode(
         records.append(loop.step())
         tokens += records[-1].tokens
         assert loop.context.tokens == [*prompt, *tokens]
-        assert composed.cache.length == len(loop.context) - 1
-        assert composed.cache.extent == composed.cache.length
+        assert composed.cache.lengths[0] == len(loop.context) - 1
+        assert composed.cache.extents[0] == composed.cache.lengths[0]
         assert len(records[-1].path) == len(records[-1].tokens) - 1
     return Outcome(tokens=tokens, records=records, loop=loop)
 
@@ -326,8 +333,8 @@ def fresh_keys(made: Any, tokens: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
 
 def assert_fresh(cache: CacheManager, made: Any, tokens: Sequence[int]) -> None:
     """The cache holds exactly what a prefill of tokens[:length] would leave."""
-    for layer, expected in enumerate(fresh_keys(made, tokens[: cache.length])):
-        for held, wanted in zip(cache.read(layer), expected, strict=True):
+    for layer, expected in enumerate(fresh_keys(made, tokens[: cache.lengths[0]])):
+        for held, wanted in zip(cache.committed(layer), expected, strict=True):
             torch.testing.assert_close(held, wanted, rtol=0, atol=1e-9)
 
 
@@ -347,16 +354,16 @@ def tree_paths() -> list[list[int]]:
 def tree_rows(cache: CacheManager, order: Sequence[int] | None = None) -> Rows:
     """The tree after the committed prefix; row r lies in the order[r]-th of the fresh slots."""
     paths = tree_paths()
-    fresh = cache.reserve(len(paths))
+    fresh = cache.reserve([len(paths)]).slots
     slots = fresh if order is None else fresh[torch.tensor(order)]
     visible = torch.zeros((len(paths), cache.width), dtype=torch.bool)
-    visible[:, : cache.length] = True
+    visible[:, : cache.lengths[0]] = True
     for row, path in enumerate(paths):
         visible[row, slots[path]] = True
     depths = torch.tensor([len(path) - 1 for path in paths])
     return Rows(
         tokens=torch.tensor(TREE_TOKENS),
-        positions=cache.length + depths,
+        positions=cache.lengths[0] + depths,
         slots=slots,
         visible=visible,
     )
@@ -366,7 +373,7 @@ def prefilled(made: Target, prompt: Sequence[int], cache: str = "dynamic") -> Ca
     """A cache that holds the prompt."""
     held = CACHE_MAKERS[cache]()
     with torch.inference_mode():
-        held.reset(rows=len(prompt) + 64, device=CPU)
+        held.open(0, columns=len(prompt) + 64, device=CPU)
         made.prefill(prompt, held)
     return held
 

@@ -87,7 +87,7 @@ def test_end_of_the_context(cache: str) -> None:
     composed = Composition(target=small, cache=CACHE_MAKERS[cache]())
     with pytest.raises(ValueError, match=r"prompt has 33 tokens, the target's context is 32"):
         decode(composed, prompt)
-    assert composed.cache.extent == 0
+    assert composed.cache.extents[0] == 0
 
 
 def test_draft_with_a_short_context_is_refused() -> None:

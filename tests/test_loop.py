@@ -49,12 +49,12 @@ class CacheWatch:
 
     def observe(self, record: StepRecord) -> None:
         text = self.composed.drafter._context.tokens
-        assert self.composed.cache.length == len(text) - 1
+        assert self.composed.cache.lengths[0] == len(text) - 1
         assert_fresh(self.composed.cache, raw(self.family), text)
         held = self.composed.drafter._cache
-        assert held.extent == held.length <= len(text) - 1
+        assert held.extents[0] == held.lengths[0] <= len(text) - 1
         assert_fresh(held, self.composed.drafter.model.model, text)
-        self.draft_lengths.append(held.length)
+        self.draft_lengths.append(held.lengths[0])
 
 
 @pytest.mark.parametrize("cache", CACHE_MAKERS)

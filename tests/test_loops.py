@@ -60,7 +60,7 @@ def test_truncate(kind: str, tail: tuple[int, ...], cache: str, temperature: flo
     prefix = [*loop.context.tokens[:kept], *tail]
     loop.truncate(kept, tail)
     assert loop.context.tokens == prefix
-    assert composition.cache.length == len(prefix) - 1
+    assert composition.cache.lengths[0] == len(prefix) - 1
     assert_fresh(composition.cache, raw("llama"), prefix)
     while loop.finish_reason is None:
         loop.step()
@@ -212,7 +212,7 @@ def check_record(record: StepRecord, context: list[int]) -> None:
     assert all(int(draft.parents[row]) == above for above, row in itertools.pairwise(walked))
     drafted = [int(draft.tokens[row]) for row in path]
     assert tokens[:-1] == drafted
-    whole = record.verdict.path[: int(record.verdict.count) - 1].tolist()
+    whole = record.verdict.path[0, : int(record.verdict.count) - 1].tolist()
     assert whole[: len(path)] == path
     if record.was_cut:
         assert record.num_accepted == len(tokens)

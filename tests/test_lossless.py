@@ -12,7 +12,7 @@ from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Traits
 from specframe.records import Context
 from specframe.session.engine import Engine
 from specframe.target.toy import Toy
@@ -181,7 +181,7 @@ def test_the_order_of_prompts_is_irrelevant(rule: AcceptRule) -> None:
 class Garbage(Drafter):
     """Logits that have nothing to do with the text."""
 
-    gives_laws = True
+    traits = Traits(laws="logits")
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._generator = torch.Generator().manual_seed(len(context))

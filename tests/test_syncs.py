@@ -79,9 +79,9 @@ def read_in(
 
 def declared(composition: Composition, loop: Decoding) -> int:
     """Reads a step may make, the processors' aside."""
-    path_dependent = loop.sampling.path_dependent
-    extra = composition.drafter.extra_syncs + composition.tree.extra_syncs
-    return 1 + extra + composition.accept.extra_syncs(path_dependent)
+    path_dependent = loop.lane.sampling.path_dependent
+    extra = composition.drafter.host_reads + composition.tree.host_reads
+    return 1 + extra + composition.accept.host_reads(path_dependent)
 
 
 def compose(family: str, drafter: str, tree: str, rule: str, how: How, **more: Any) -> Composition:
@@ -192,14 +192,14 @@ def test_processors_that_read_declare_it(
         calls.clear()
         with reads.counting():
             loop.step()
-        most = 1 + loop.sampling.extra_syncs * len(calls)
+        most = 1 + loop.lane.sampling.host_reads * len(calls)
         assert len(reads.seen) == most if exact else 1 <= len(reads.seen) <= most, reads.seen
 
 
 class Peeking:
     """A processor that reads two values a call, and says so."""
 
-    extra_syncs = 2
+    host_reads = 2
 
     def __call__(self, prefix: Tensor, scores: Tensor) -> Tensor:
         assert prefix.max().item() < scores.shape[-1]

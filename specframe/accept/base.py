@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,29 +27,17 @@ class Explanation:
 
 
 class AcceptRule(ABC):
-    """Decides which drafted tokens are kept.
+    """Decides which drafted tokens are kept."""
 
-    lossless: emitted text follows the target's law exactly. same_text: more than that, it is the
-    autoregressive text of the same seed token for token, at any temperature.
-    any_draft: stays right when drawn nodes are pruned or re-ranked by value.
-    reads: kinds of draws it can judge; needs_laws: placed children alone are no use to it.
-    preferred: how `tree.proposal=auto` makes children for it at temperature > 0.
-    pure: `decide` reads nothing but its arguments (of the draft its tree and its draws) and its own
-    settings, and leaves nothing behind, so that a runtime may record it. Not inherited.
-    """
-
-    lossless: ClassVar[bool]
-    same_text: ClassVar[bool] = False
-    any_draft: ClassVar[bool] = False
-    reads: ClassVar[frozenset[How]] = frozenset({"place"})
-    needs_laws: ClassVar[bool] = False
-    preferred: ClassVar[How] = "place"
-    pure: ClassVar[bool] = False
-    walks: ClassVar[bool] = True  # False: judges every node, not one path
-
-    def extra_syncs(self, path_dependent: bool) -> int:
-        """Host reads of one decision beyond the step's own."""
-        return 0
+    lossless: bool  # emitted text follows the target's law exactly
+    # More than lossless: it is the autoregressive text of the same seed, at any temperature.
+    same_text: bool = False
+    any_draft: bool = False  # stays right when drawn nodes are re-ranked by value
+    reads: frozenset[How] = frozenset({"place"})  # kinds of draws that it can judge
+    # How `tree.proposal=auto` makes children for it at temperature > 0. A rule that prefers draws
+    # needs a drafter with laws: placed children alone are of no use to it.
+    preferred: How = "place"
+    chains_only: bool = False  # it cannot judge a draft whose nodes have two children
 
     @abstractmethod
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
@@ -59,8 +46,10 @@ class AcceptRule(ABC):
     def explain(
         self, draft: Draft, laws: Laws, rng: Streams, verdict: Verdict
     ) -> Explanation | None:
-        """Why the others were refused, given what `decide` said of the same; asked by traces only.
-        None: it has no words for it. Reads the host no more often than `decide`."""
+        """Why nodes were refused, given what `decide` said of the same; only traces ask.
+
+        None: the rule has no words for it. Reads the host no more often than `decide`.
+        """
         return None
 
 
@@ -95,12 +84,12 @@ class Walk:
 
     def verdict(self) -> Verdict:
         """What the walk emitted."""
-        tokens = torch.cat(self._tokens)
+        tokens = torch.cat(self._tokens)[None]
         moves = self._path[: len(self._tokens) - 1]
         return Verdict(
-            path=torch.cat(moves) if moves else tokens[:0],
+            path=torch.cat(moves)[None] if moves else tokens[:, :0],
             tokens=tokens,
-            count=(tokens >= 0).sum(),
+            count=(tokens >= 0).sum(1),
         )
 
 
@@ -111,8 +100,8 @@ def refused_for(draft: Draft, verdict: Verdict, verb: str) -> Explanation:
     node = torch.zeros_like(draft.tokens[:1])
     for depth in range(draft.depth + 1):
         here = (draft.parents == node) & draft.alive & (node >= 0)
-        found = torch.where(here, verdict.tokens[depth], found)
-        node = verdict.path[depth : depth + 1] if depth < draft.depth else node
+        found = torch.where(here, verdict.tokens[0, depth], found)
+        node = verdict.path[0, depth : depth + 1] if depth < draft.depth else node
     found = torch.where(found == draft.tokens, -1, found)
 
     def words(values: Sequence[float], show: Show) -> dict[int, str]:

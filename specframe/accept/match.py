@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from specframe.accept.base import RULES, AcceptRule, Explanation, Walk, refused_for
+from specframe.capture.purity import pure
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
 from specframe.types import Draft, How, Verdict
 
 
+@pure
 @RULES.register("match")
 class Match(AcceptRule):
     """Lossless for every drafter, tree, pruning and re-ranking, at any temperature.
@@ -21,11 +21,10 @@ class Match(AcceptRule):
     coupling: Daliri et al., arXiv 2408.07978.
     """
 
-    lossless: ClassVar[bool] = True
-    same_text: ClassVar[bool] = True
-    any_draft: ClassVar[bool] = True
-    pure: ClassVar[bool] = True
-    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+    lossless: bool = True
+    same_text: bool = True
+    any_draft: bool = True
+    reads: frozenset[How] = frozenset({"place", "iid", "wor", "coupled"})
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         walk = Walk(draft)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from specframe.accept.base import (
     Walk,
     refused_for,
 )
+from specframe.capture.purity import pure
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
 from specframe.types import Draft, DrawCall, How, Verdict
@@ -24,6 +24,7 @@ from specframe.types import Draft, DrawCall, How, Verdict
 _EMPTY = 1e-12  # residual mass below this is rounding of a residual that is exactly zero
 
 
+@pure
 @RULES.register("rejection")
 class Rejection(AcceptRule):
     """Speculative sampling, recursive over siblings. Lossless; needs the drafts' laws.
@@ -36,11 +37,9 @@ class Rejection(AcceptRule):
     SpecInfer, arXiv 2305.09781, and EAGLE, arXiv 2401.15077.
     """
 
-    lossless: ClassVar[bool] = True
-    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor"})
-    needs_laws: ClassVar[bool] = True
-    preferred: ClassVar[How] = "wor"
-    pure: ClassVar[bool] = True
+    lossless: bool = True
+    reads: frozenset[How] = frozenset({"place", "iid", "wor"})
+    preferred: How = "wor"
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         walk = Walk(draft)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule, Explanation, Show
+from specframe.capture.purity import pure
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
 from specframe.registry import Range
 from specframe.types import Draft, How, Verdict
 
 
+@pure
 @RULES.register("typical")
 class Typical(AcceptRule):
     """Lossy: trades agreement with the target's law for longer accepted paths.
@@ -28,10 +30,8 @@ class Typical(AcceptRule):
     Paper: Medusa, arXiv 2401.10774 (delta = sqrt(epsilon)).
     """
 
-    lossless: ClassVar[bool] = False
-    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
-    pure: ClassVar[bool] = True
-    walks: ClassVar[bool] = False
+    lossless: bool = False
+    reads: frozenset[How] = frozenset({"place", "iid", "wor", "coupled"})
 
     def __init__(
         self,
@@ -44,8 +44,9 @@ class Typical(AcceptRule):
         self.delta = delta
         self.temperature = temperature
 
-    def extra_syncs(self, path_dependent: bool) -> int:
-        return int(path_dependent)  # which rows lie at which depth
+    def host_reads(self, path_dependent: bool) -> int:
+        """Which rows lie at which depth, where processors depend on the path."""
+        return int(path_dependent)
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         scores = _all_scores(draft, laws)  # [N, V]
@@ -63,7 +64,7 @@ class Typical(AcceptRule):
         judged = self._judge(draft, posterior)
         above = judged.typical[draft.parents.clamp_min(0)] & draft.alive & (draft.depths > 0)
         rows = torch.arange(draft.num_rows, device=draft.tokens.device)
-        kept = (verdict.path[:, None] == rows).any(0)
+        kept = (verdict.path[0, :, None] == rows).any(0)
         facts = (judged.probability, judged.threshold, judged.typical, above, kept)
         return Explanation(values=torch.cat([one.double() for one in facts]), words=_words)
 
@@ -144,7 +145,7 @@ def _verdict(draft: Draft, best: Tensor, last: Tensor) -> Verdict:
     places = torch.arange(draft.depth + 1, device=best.device)
     tokens = torch.nn.functional.pad(emitted, (0, 1), value=-1)
     return Verdict(
-        path=path,
-        tokens=torch.where(places == count, last, tokens),
-        count=count[0] + 1,
+        path=path[None],
+        tokens=torch.where(places == count, last, tokens)[None],
+        count=count + 1,
     )

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from specframe.cache.base import CACHES, CacheManager
+from specframe.buffers.contiguous import Contiguous
+from specframe.cache.base import CACHES
+from specframe.runtime.base import Launch
 
 _FIRST = 128  # slots of the first allocation; each later one doubles
 
 
 @CACHES.register("dynamic")
-class DynamicCache(CacheManager):
+class DynamicCache(Contiguous):
     """Grows by doubling, so that n tokens cost O(n) copies in all. No limit but memory.
 
-    A text's memory is given back before the next one, but for a runtime that records passes: it
-    finds its buffers where they were.
+    The memory of a text is given back before the next one, except under a launch that captures,
+    which must find its buffers where they were.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, launch: Launch | None = None) -> None:
+        super().__init__(launch)
         self._room = _FIRST
 
     @property
     def width(self) -> int:
-        return self.extent
+        return self.extents[0]
+
+    @property
+    def allocated(self) -> int:
+        return self._room
 
     @property
     def capacity(self) -> int | None:
         return None
 
-    def _prepare(self, rows: int) -> None:
-        if self.launcher is None or not self._keys:
+    def _prepare(self, columns: int) -> None:
+        if not self.captured or not self._keys:
             self._room = _FIRST
             self._keys.clear()
             self._values.clear()
 
-    def _room_for(self, slots: int) -> int:
+    def _make_room(self, slots: int) -> None:
         while self._room < slots:
             self._room *= 2
-        return self._room

@@ -1,4 +1,4 @@
-"""Work recorded once at fixed addresses and launched again as a whole, and CUDA's way to do it."""
+"""Functions captured once at fixed addresses and replayed as a whole, and CUDA's way to do it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from specframe.runtime.base import Pass, Tensors
 class CapturedGraph:
     """A function of tensors that reads `inputs` and leaves `outputs` wherever it is replayed.
 
-    The memory of `outputs` is good until the next replay of any recording, so calls copy it out.
+    The memory of `outputs` is good until the next replay of any graph, so calls copy it out.
     """
 
     inputs: Tensors
     outputs: Tensors
     replay: Callable[[], None]
 
-    def __call__(self, fed: Tensors) -> Tensors:
-        """The outputs for `fed`, of the shapes recorded; they are the caller's own."""
-        assert [one.shape for one in fed] == [one.shape for one in self.inputs], "shapes are fixed"
-        _copy(self.inputs, fed)
+    def __call__(self, inputs: Tensors) -> Tensors:
+        """The outputs for `inputs`, of the shapes captured; they are the caller's own."""
+        assert [one.shape for one in inputs] == [one.shape for one in self.inputs], (
+            "shapes are fixed"
+        )
+        _copy(self.inputs, inputs)
         self.replay()
         own = tuple(torch.empty_like(one) for one in self.outputs)
         _copy(own, self.outputs)
@@ -34,24 +36,26 @@ class CapturedGraph:
 
 
 class GraphCapturer(Protocol):
-    """Makes recordings. While it records, nothing may read the host."""
+    """Captures functions. While it does, nothing may read the host."""
 
     def refusal(self, tensors: Sequence[Tensor]) -> str | None:
-        """Why work on these tensors cannot be recorded; None if it can."""
+        """Why work on these tensors cannot be captured; None if it can."""
 
-    def warm(self, fn: Pass, fed: Tensors, held: Tensors) -> Tensors:
-        """fn as it is written, as it must have run before it is recorded."""
+    def warm(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> Tensors:
+        """fn as it is written, as it must have run before it is captured."""
 
-    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
-        """fn over inputs shaped like `fed` and the very buffers `held`, which keep their values.
+    def capture(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> CapturedGraph:
+        """fn over inputs shaped like these, and over these very buffers, which keep their values.
 
-        Raises RuntimeError where fn cannot be recorded.
+        Raises RuntimeError where fn cannot be captured.
         """
 
 
 class Graphs:
-    """Recordings as CUDA graphs, all in one pool of memory, which is why outputs are copied out:
-    what one graph leaves there another may use as scratch."""
+    """Captured functions as CUDA graphs, all in one pool of memory.
+
+    Outputs are copied out, since what one graph leaves there another may use as scratch.
+    """
 
     def __init__(self) -> None:
         self._pool: Any = None
@@ -63,21 +67,21 @@ class Graphs:
             return f"a pass over several devices ({', '.join(devices)}) is no CUDA graph"
         return None if devices[0].startswith("cuda") else f"no CUDA graph on {devices[0]}"
 
-    def warm(self, fn: Pass, fed: Tensors, held: Tensors) -> Tensors:
-        """On the stream of the recording, where libraries then have their handles and scratch."""
-        device = fed[0].device
+    def warm(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> Tensors:
+        """On the stream of the capture, where libraries then have their handles and scratch."""
+        device = inputs[0].device
         side, here = self._stream(device), torch.cuda.current_stream(device)
         # Each stream waits for the other, so that memory freed on one is not reused too early.
         side.wait_stream(here)
         with torch.cuda.device(device), torch.cuda.stream(side):
-            outputs = fn(fed, held)
+            outputs = fn(inputs, buffers)
         here.wait_stream(side)
         return outputs
 
-    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
-        device = fed[0].device
-        inputs = tuple(_like(one) for one in fed)
-        _copy(inputs, fed)  # a pass may index by them while it is recorded
+    def capture(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> CapturedGraph:
+        device = inputs[0].device
+        inputs = tuple(_like(one) for one in inputs)
+        _copy(inputs, inputs)  # a pass may index by them while it is captured
         with torch.cuda.device(device):
             here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -88,7 +92,7 @@ class Graphs:
                     stream=self._stream(device),
                     capture_error_mode="thread_local",  # progress bars and servers have threads
                 ):
-                    outputs = fn(inputs, held)
+                    outputs = fn(inputs, buffers)
             except RuntimeError:
                 # A capture that broke off leaves its stream and a doubtful pool behind.
                 torch.cuda.set_stream(here)

@@ -20,7 +20,7 @@ from specframe.errors import ConfigError, IncompatibleComponents, MissingResourc
 from specframe.planning.cost_table import CostTable
 from specframe.records import InnerLoop, TrueText
 from specframe.registry import Registry
-from specframe.runtime.base import RUNTIMES, Runtime
+from specframe.runtime.base import RUNTIMES, Launch, Runtime
 from specframe.target.base import TARGETS, Target
 from specframe.task.base import TASKS
 from specframe.trace.base import TRACES
@@ -50,7 +50,7 @@ _LOADED = (
     Sources,
     CostTable,
 )  # may need weights first
-_SUPPLIED = (torch.device, *_LOADED)
+_SUPPLIED = (torch.device, Launch | None, *_LOADED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,8 @@ class Bound:
     def settled(self, target: str) -> Bound:
         """A drafter's values as they are for a target of this name. Raises ConfigError."""
         with user_errors(self.axis), inside(self.where):
-            values = self.cls.settle(self.values, target)
+            settle = getattr(self.cls, "settle", None)
+            values = self.values if settle is None else settle(self.values, target)
         members = [one.settled(target) if one.axis == "drafter" else one for one in self.members]
         return replace(self, values=values, members=tuple(members))
 

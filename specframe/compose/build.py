@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from specframe.cache.base import CacheManager
-from specframe.components import Parts
+from specframe.capture.wrappers import Captures
+from specframe.components import Components
 from specframe.compose.axes import Bound, NewCache, Sources, bind_axis, inside, user_errors
 from specframe.compose.binding import bind
 from specframe.compose.compatibility import Classes, check, check_rows, check_taps, resolve_proposal
@@ -26,20 +28,21 @@ from specframe.compose.nested import draft_config, inner_config, undrafted_confi
 from specframe.compose.overrides import compose, replaced
 from specframe.compose.top_level import TopKeys, check_named, device_of
 from specframe.compose.words import bind_words
-from specframe.costs.supply import NOTHING, supplied
+from specframe.costs.supply import NOTHING, supplied, with_costs
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.law.sampling import GREEDY_BELOW, SamplingConfig
 from specframe.planning.cost_table import CostTable
 from specframe.prompts.reader import read_prompts
 from specframe.records import InnerLoop, TrueText
-from specframe.runtime.base import Runtime
+from specframe.runtime.base import Launch, Runtime
 from specframe.session.engine import Engine, Settings
 from specframe.session.manifest import recorded
 from specframe.session.stopping import StopConfig
 from specframe.session.warmup import prepared
 from specframe.target.base import Target
 from specframe.task.base import Job
+from specframe.tree.base import explanation_of
 from specframe.types import How
 
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
@@ -66,7 +69,7 @@ class Plan:
         if self.top["threads"] is not None:
             torch.set_num_threads(self.top["threads"])
         # What needs no weights comes first, so that its mistakes are told at once.
-        light = {axis: self.bound[axis].make() for axis in ("runtime", "accept", "cache")}
+        light = {axis: self.bound[axis].make() for axis in ("accept", "cache", "runtime")}
         light["tree"] = self.bound["tree"].make(proposal=self.how, costs=NOTHING)
         wanted = self.bound["target"]
         alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
@@ -75,18 +78,19 @@ class Plan:
             if not one.waits_for_weights:
                 one.make()
         runtime: Runtime = light["runtime"]
-        if runtime.lossy and self.top["require_lossless"]:
-            raise IncompatibleComponents(f"{runtime.lossy}; require_lossless=true refuses that")
+        self._check_lossless(runtime)
         inner = self._inner_plans(alone)
-        target = self._target(self.bound["target"], runtime)
-        light["runtime"] = target.runtime  # one that stayed loaded keeps what was made ready for it
-        target.runtime.forget()  # but not what held the buffers of the engine before
+        # A target that stayed loaded keeps its runtime, and what was made ready for it,
+        target, runtime = self._target(self.bound["target"], runtime)
+        if isinstance(runtime.launch, Captures):
+            runtime.launch.forget()  # but not the graphs over the buffers of the engine before.
+        light |= {"runtime": runtime, "cache": self.bound["cache"].make(launch=runtime.launch)}
         if drafter is None:
-            drafter = self._drafter(alone, inner, {"runtime": target.runtime, "target": target})
+            drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
         check_taps(drafter, target)
         check_rows(self.bound["drafter"].word, drafter, light["tree"].max_nodes)
         with user_errors():
-            parts = Parts(target=target, drafter=drafter, how=self.how, **light)
+            parts = Components(target=target, drafter=drafter, how=self.how, **light)
             return self._with_costs(prepared(Engine(parts, self.settings)))
 
     def _with_costs(self, engine: Engine) -> Engine:
@@ -95,7 +99,7 @@ class Plan:
         if CostTable not in tree.hints.values() or self.bound["task"].cls.measures_costs:
             return engine
         costs = supplied(engine, self.config, file=tree.given["costs"])
-        priced = replace(engine.parts, tree=engine.parts.tree.priced(costs))
+        priced = replace(engine.parts, tree=with_costs(engine.parts.tree, costs))
         return Engine(priced, self.settings)
 
     def prompts(self) -> Path | None:
@@ -123,7 +127,7 @@ class Plan:
             elif hint is TrueText:
                 supplied[name] = plan(undrafted_config(self.config)).load().decoding()
             elif hint == NewCache:
-                supplied[name] = self._new_cache
+                supplied[name] = partial(self._new_cache, injected["runtime"].launch)
             elif hint == Sources:
                 supplied[name] = [self._drafter(one, inner, injected) for one in bound.members]
         with inside(bound.where):
@@ -131,15 +135,22 @@ class Plan:
         self.heads.keep(key, bound, made)
         return made
 
-    def _new_cache(self) -> CacheManager:
+    def _new_cache(self, launch: Launch) -> CacheManager:
         cache = self.bound["cache"]
         # A drafter's need is not the user's capacity for the target.
         free = {"capacity": None} if "capacity" in cache.values else {}
-        return cache.cls(**{**cache.values, **free})
+        made: CacheManager = replace(cache, values=cache.values | free).make(launch=launch)
+        return made
+
+    def _check_lossless(self, runtime: Runtime) -> None:
+        """Raises IncompatibleComponents where text must be exact and something rounds it."""
+        reasons = [runtime.weights.lossy, self.bound["cache"].cls.lossy]
+        if self.top["require_lossless"] and (reason := next(filter(None, reasons), None)):
+            raise IncompatibleComponents(f"{reason}; require_lossless=true refuses that")
 
     def _draft_target(self, word: str | None, runtime: Runtime) -> Target:
         config = draft_config(word, self.bound["target"])
-        return self._target(bind_axis("target", config), runtime)
+        return self._target(bind_axis("target", config), runtime)[0]
 
     def _inner_plans(self, bound: Bound) -> dict[int, Plan]:
         """The plans of the loops that a drafter and its members ask for, by id of the one asking.
@@ -156,7 +167,7 @@ class Plan:
             found |= self._inner_plans(one)
         return found
 
-    def _target(self, bound: Bound, runtime: Runtime) -> Target:
+    def _target(self, bound: Bound, runtime: Runtime) -> tuple[Target, Runtime]:
         drafts, how = self._is_draft(bound), self.bound["runtime"]
         return _targets.get(bound, how, self.device, runtime, drafts=drafts)
 
@@ -218,6 +229,12 @@ def load(overrides: Sequence[str] = ()) -> Engine:
     return plan(compose(overrides)).load()
 
 
+def _notices(parts: Components) -> list[str]:
+    """What a person should know of the components before they run."""
+    notices = (parts.runtime.weights.lossy, parts.cache.lossy, explanation_of(parts.tree))
+    return [notice for notice in notices if notice]
+
+
 def run(config: DictConfig, *, output_dir: Path) -> None:
     """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
     made = replace(plan(config), heads=_heads)
@@ -241,8 +258,8 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         trace=made.bound["trace"].make(),
     )
     parts = None if engine is None else engine.parts
-    for told in (parts.runtime.lossy, parts.tree.explanation) if parts else ():
-        sys.stderr.write(f"specframe: {told}\n" if told else "")
+    for notice in [] if parts is None else _notices(parts):
+        sys.stderr.write(f"specframe: {notice}\n")
     with recorded(output_dir, engine=engine, config=made.config):
         code = task.run(job)
     if code:

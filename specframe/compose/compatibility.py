@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from specframe.accept.base import AcceptRule
 from specframe.cache.base import CacheManager
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Traits
 from specframe.errors import IncompatibleComponents
 from specframe.target.base import Target
 from specframe.task.base import Task
@@ -35,7 +35,9 @@ def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> 
     """How nodes are made from logits: what was asked, or what the rule and the tree allow."""
     if asked != "auto":
         return asked
-    drawn = classes.drafter.gives_laws and classes.tree.decides_before_draw and not greedy
+    drawn = (
+        classes.drafter.traits.laws != "none" and classes.tree.decides_before_draw and not greedy
+    )
     return classes.accept.preferred if drawn else "place"
 
 
@@ -63,10 +65,12 @@ def check(classes: Classes, *, how: How, require_lossless: bool) -> None:
 
 
 def _rule(classes: Classes, how: How) -> str | None:
-    if classes.accept.needs_laws and not classes.drafter.gives_laws:
+    if classes.accept.preferred != "place" and classes.drafter.traits.laws == "none":
+        reason = getattr(classes.drafter, "why_no_laws", "")
+        why = f" ({reason})" if reason else ""
         return (
             f"{classes.word('accept')} {classes.word('drafter')}: {classes.words['drafter']} gives "
-            f"no law{classes.drafter.lawless}, so {classes.words['accept']} would only be match: "
+            f"no law{why}, so {classes.words['accept']} would only be match: "
             "use accept=match"
         )
     return None
@@ -74,22 +78,23 @@ def _rule(classes: Classes, how: How) -> str | None:
 
 def _draws(classes: Classes, how: How) -> str | None:
     """Of each source that gives a law; the others' children are placed, which fits every rule."""
-    sources = [one for one in classes.drafter.sources if one.gives_laws] or [classes.drafter]
-    reasons = (_draws_of(replace(classes, drafter=one), how) for one in sources)
+    own = classes.drafter.traits
+    sources = [source for source in own.sources if source.laws != "none"] or [own]
+    reasons = (_draws_of(classes, how, source) for source in sources)
     return next((reason for reason in reasons if reason), None)
 
 
-def _draws_of(classes: Classes, how: How) -> str | None:
+def _draws_of(classes: Classes, how: How, source: Traits) -> str | None:
     if how not in classes.accept.reads:
         return (
             f"tree.proposal={how}: {classes.word('accept')} cannot judge such draws; use one of "
             f"{', '.join(sorted(classes.accept.reads))}, or accept=match"
         )
-    if classes.drafter.draws_itself:
+    if source.laws == "drawn":
         return _own_draws(classes)
     if how == "place":
         return None
-    if not classes.drafter.gives_laws:
+    if source.laws == "none":
         return (
             f"tree.proposal={how}: {classes.word('drafter')} gives no law to draw from; use "
             "tree.proposal=place"
@@ -118,18 +123,30 @@ def _own_draws(classes: Classes) -> str | None:
 
 
 def _tree(classes: Classes, how: How) -> str | None:
-    if classes.tree.needs_native and not classes.drafter.has_native:
+    if classes.tree.needs_native and not classes.drafter.traits.native:
         return (
             f"{classes.word('tree')} takes whole branches and {classes.word('drafter')} has none; "
             "use tree=chain or tree=dynamic"
         )
-    forks = classes.target.could_give.tree_masks and classes.cache.supports_trees
-    if not forks and not classes.tree.chain_only:
+    if classes.drafter.traits.drafts:
+        return _draft(classes)
+    return None
+
+
+def _draft(classes: Classes) -> str | None:
+    """Why a draft cannot be verified, or taken back, by these."""
+    gives = classes.target.gives
+    if not gives.tree_masks and not classes.tree.chain_only:
         return (
-            f"{classes.word('target')} with {classes.word('cache')} cannot score a tree in one "
-            f"pass, which {classes.word('tree')} needs; use tree=chain"
+            f"{classes.word('target')} cannot score a tree in one pass, which "
+            f"{classes.word('tree')} needs; use tree=chain"
         )
-    if classes.target.could_give.rollback == "none" or classes.cache.rollback == "none":
+    if classes.accept.chains_only and not classes.tree.chain_only:
+        return (
+            f"{classes.word('accept')} judges chains only, and {classes.word('tree')} may give a "
+            "node two children; use tree=chain"
+        )
+    if "none" in (gives.rollback, classes.cache.rollback):
         return (
             f"{classes.word('target')} with {classes.word('cache')} cannot roll back a rejected "
             "draft; use drafter=none or a target of full attention"
@@ -138,7 +155,7 @@ def _tree(classes: Classes, how: How) -> str | None:
 
 
 def _needs(classes: Classes, how: How) -> str | None:
-    needs, gives = classes.drafter.needs, classes.target.could_give
+    needs, gives = classes.drafter.traits.needs, classes.target.gives
     missing = [tap for tap in needs.taps if not {"*", tap} & gives.taps]
     if needs.partial_layers and not gives.partial_layers:
         missing.append("partial layers")
@@ -151,14 +168,14 @@ def _needs(classes: Classes, how: How) -> str | None:
 
 
 def check_taps(drafter: Drafter, target: Target) -> None:
-    if missing := [tap for tap in drafter.needs.taps if tap not in target.gives.taps]:
+    if missing := [tap for tap in drafter.traits.needs.taps if tap not in target.gives.taps]:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
         )
 
 
 def check_rows(word: str, drafter: Drafter, rows: int) -> None:
-    aux = drafter.needs.aux_rows
+    aux = drafter.traits.needs.aux_rows
     if aux and rows < aux + 2:
         raise IncompatibleComponents(
             f"tree.max_nodes={rows}: drafter={word} adds {aux} auxiliary rows to a pass and leaves "

@@ -9,7 +9,7 @@ import torch
 
 from specframe.compose.axes import Bound, Sources, user_errors
 from specframe.drafter.base import Drafter
-from specframe.records import InnerLoop, TrueText
+from specframe.records import InnerLoop, TrueText, is_warm
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 
@@ -27,7 +27,7 @@ class Heads:
     def find(self, key: str) -> Drafter | None:
         """The drafter that was kept under this key, if it learnt nothing."""
         held = self._held.get(key)
-        return held if held is not None and held.warm is None else None
+        return held if held is not None and is_warm(held) is None else None
 
     def keep(self, key: str, bound: Bound, made: Drafter) -> None:
         """Keep it, if it has weights and is tied to nothing of this run."""
@@ -51,26 +51,27 @@ class Targets:
     """
 
     def __init__(self, heads: Heads) -> None:
-        self.held: dict[str, Target] = {}
+        self.held: dict[str, tuple[Target, Runtime]] = {}
         self._heads = heads
 
     def get(
         self, bound: Bound, how: Bound, device: torch.device, runtime: Runtime, *, drafts: bool
-    ) -> Target:
-        """The target, loaded if need be on `runtime`, which is of `how`; one that is here keeps the
-        runtime that it was loaded on. Raises ConfigError.
+    ) -> tuple[Target, Runtime]:
+        """The target and the runtime that it was loaded on: `runtime`, which is of `how`, unless
+        the target was here already. Raises ConfigError.
 
         drafts: it is a draft model, and not the target itself.
         """
         made = [[one.cls.__module__, one.values] for one in (bound, how)]
         key = json.dumps([str(device), made, drafts], sort_keys=True)
-        runtime = runtime.drafting() if drafts else runtime
+        runtime = runtime.for_drafts() if drafts else runtime
         if key not in self.held:
             while len(self.held) >= _KEPT:
                 self.held.pop(next(iter(self.held)))
                 self._heads.clear()
             with user_errors("drafter.model" if drafts else "target"):
-                self.held[key] = bound.cls(**bound.values, device=device, runtime=runtime)
+                target = bound.cls(**bound.values, device=device, runtime=runtime)
+                self.held[key] = target, runtime
         self.held[key] = self.held.pop(key)
         return self.held[key]
 

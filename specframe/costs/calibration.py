@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from specframe.accept.base import RULES, AcceptRule
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.lookup.foresight import prospects_of
 from specframe.planning.rank_paths import RankPath, RankTable
 from specframe.session.engine import Engine, Prompt
 from specframe.tree.base import Source, TreePolicy, widest
@@ -99,7 +99,7 @@ class TruePath(TreePolicy):
         truth = self.text[: self.depth]
         expand: Expand = source.expand
         if self.source is not None:
-            own = (one.expand for one in source.prospects() if one.source == self.source)
+            own = (one.expand for one in prospects_of(source) if one.source == self.source)
             expand = next(own, expand)
         self.counts.add(list(self._ranks(builder, expand, truth)), len(truth))
         builder.prune(builder.root.nodes[:0])
@@ -126,17 +126,18 @@ class TruePath(TreePolicy):
 class Dictated(AcceptRule):
     """Emits a given text, one token a step, whatever the target says. Lossless for that text."""
 
-    lossless: ClassVar[bool] = True
-    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+    lossless: bool = True
+    reads: frozenset[How] = frozenset({"place", "iid", "wor", "coupled"})
 
     def __init__(self) -> None:
         self.text: Tensor | None = None  # [T] prompt and answer
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         assert self.text is not None
-        none = draft.tokens.new_full((draft.depth,), MISS)
+        none = draft.tokens.new_full((1, draft.depth), MISS)
         here = self.text[laws.position : laws.position + 1]
-        return Verdict(path=none, tokens=torch.cat([here, none]), count=none.new_ones(()))
+        tokens = torch.cat([here[None], none], dim=1)
+        return Verdict(path=none, tokens=tokens, count=torch.ones_like(here))
 
 
 class Calibrator:
@@ -160,7 +161,6 @@ class Calibrator:
         loop = self._reader.decoding(max_new_tokens=len(made.tokens))
         self._policy.text = made.tokens[1:]
         self._rule.text = torch.tensor(text, device=self._reader.parts.target.device)
-        loop.begin(made.prompt_tokens, sequence=sequence)
-        while loop.finish_reason is None:
-            loop.step()
+        for _ in loop.run(made.prompt_tokens, sequence=sequence):
+            pass
         return len(made.tokens)

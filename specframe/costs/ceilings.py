@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from specframe.buffers.contiguous import Contiguous
 from specframe.cache.base import CacheManager
 from specframe.kernel.laid_out import LaidOutLinear
 from specframe.kernel.matrix import weight_bytes
+from specframe.runtime.base import Weights
 from specframe.target.base import Target
 
 _COPY_BYTES = {"cpu": 2**26, "cuda": 2**30}  # larger than any cache
@@ -62,10 +64,10 @@ class MeasuredPass:
         return asdict(self) | {"intensity": self.intensity, "limit_ms": self.limit_ms(ceilings)}
 
 
-def measured(target: Target, now: Callable[[], float]) -> Ceilings:
+def measured(target: Target, weights: Weights, now: Callable[[], float]) -> Ceilings:
     """The best of a few copies and products, since a limit is what was reached.
 
-    now: milliseconds, once the device is done.
+    weights: what multiplies here. now: milliseconds, once the device is done.
     """
     kind = "cuda" if target.device.type == "cuda" else "cpu"
     source = torch.ones(_COPY_BYTES[kind], dtype=torch.uint8, device=target.device)
@@ -73,7 +75,7 @@ def measured(target: Target, now: Callable[[], float]) -> Ceilings:
     side = _SIDE[kind]
     left = torch.ones((side, side), dtype=target.dtype, device=target.device)
     copy_ms = _best(lambda: goal.copy_(source), now)
-    table = target.runtime.table(left)
+    table = weights.pack_table(left)
     product_ms = min(_best(lambda: left @ left, now), _best(lambda: table(left), now))
     return Ceilings(
         bytes_per_s=2e3 * source.numel() / copy_ms,
@@ -82,7 +84,7 @@ def measured(target: Target, now: Callable[[], float]) -> Ceilings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
+class PassReads:
     """What a pass of a target reads and multiplies: parameters of its linear layers and their
     bytes; key and value elements of a token, their bytes, and the queries that read each."""
 
@@ -93,21 +95,24 @@ class Weights:
     queries: int
 
     @classmethod
-    def of(cls, target: Target, cache: CacheManager) -> Weights | None:
+    def of(cls, target: Target, cache: CacheManager) -> PassReads | None:
         """Of a target whose cache holds tokens; None where it has no linear layers."""
         model = getattr(target, "model", None)
-        if not isinstance(model, nn.Module) or not cache.length:
+        if not isinstance(model, nn.Module) or not isinstance(cache, Contiguous):
+            return None
+        length = cache.lengths[0]
+        if not length:
             return None
         linear = [one for one in model.modules() if isinstance(one, (nn.Linear, LaidOutLinear))]
-        keys = [tensor for layer in range(target.num_layers) for tensor in cache.read(layer)]
+        keys = [tensor for layer in range(target.num_layers) for tensor in cache.committed(layer)]
         config: Any = model.config
         text = config.get_text_config()
         heads = getattr(text, "num_attention_heads", 1)
         return cls(
             parameters=sum(one.out_features * one.in_features for one in linear),
             bytes=sum(weight_bytes(one) for one in linear),
-            token_elements=sum(one.numel() for one in keys) / cache.length,
-            token_bytes=sum(one.numel() * one.element_size() for one in keys) / cache.length,
+            token_elements=sum(one.numel() for one in keys) / length,
+            token_bytes=sum(one.numel() * one.element_size() for one in keys) / length,
             queries=max(heads // (getattr(text, "num_key_value_heads", None) or heads), 1),
         )
 

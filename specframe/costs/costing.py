@@ -7,15 +7,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Protocol, runtime_checkable
 
 import torch
 
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Traits
 from specframe.drafting.builder import TreeBuilder
+from specframe.lookup.foresight import prospects_of
 from specframe.loop import Decoding
 from specframe.measure.clock import Clock
 from specframe.planning.cost_table import CostTable, DraftCost
+from specframe.runtime.base import Launch
 from specframe.session.engine import Engine
 from specframe.session.stopping import StopConfig
 from specframe.tree.base import Source, TreePolicy, widest
@@ -23,6 +25,18 @@ from specframe.types import Budget, Frontier, Needs, Proposal
 
 _ALPHABET = 61  # ids of the text that is measured on: few, so that look-ups find something
 _LEVELS = 3  # of a draft that is timed
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """A launch whose first runs of a function take another time than those to come."""
+
+    warmup_runs: int  # timings to discard before a function is in its steady state
+
+
+def warmup_runs(launch: Launch) -> int:
+    """Timings of a function to discard, at least one."""
+    return launch.warmup_runs if isinstance(launch, WarmsUp) else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +103,7 @@ class Costing:
         self._clock = BusyClock(self._device)
         self.looked_up: list[str] = []
         self._tick = tick
-        self._unlike = engine.parts.runtime.unlike  # of these, no time is taken
+        self._unlike = warmup_runs(engine.parts.runtime.launch)  # of these, no time is taken
         self.extent = extent
         self.extent = self._fitted(extent, capacity)
 
@@ -97,10 +111,10 @@ class Costing:
     def table(self) -> CostTable:
         """Everything but what guesses are worth."""
         drafter = self._engine.parts.drafter
-        silent = _Silent(drafter.needs)
+        silent = _Silent(drafter.traits.needs)
         lines = [self._passes(silent, context) for context in self.extent.contexts]
         lookup_ms, networks = self._look_ups(drafter)
-        buckets = self._engine.parts.runtime.buckets
+        buckets = self._engine.parts.runtime.launch.buckets
         return CostTable(
             rows=self.extent.rows,
             contexts=self.extent.contexts,
@@ -141,7 +155,7 @@ class Costing:
         spent = []
         for _ in range(self.extent.repeats + 1):
             start = self.now()
-            prospects = drafter.prospects()
+            prospects = prospects_of(drafter)
             spent.append(self.now() - start)
             loop.step()
         self.looked_up = [one.source for one in prospects if one.known is not None]
@@ -169,9 +183,8 @@ class Costing:
 
     def _loop(self, drafter: Drafter, policy: TreePolicy) -> Decoding:
         parts = replace(self._engine.parts, drafter=drafter, tree=policy)
-        loop = Engine(parts, self._engine.settings).decoding(max_new_tokens=self._steps())
-        loop.clock = self._clock
-        return loop
+        engine = Engine(parts, self._engine.settings)
+        return engine.decoding(max_new_tokens=self._steps(), clock=self._clock)
 
     def _steps(self) -> int:
         """Tokens that a run can emit: a pass over a level of nodes gives at most two."""
@@ -189,8 +202,8 @@ class Costing:
     def _fitted(self, extent: Extent, capacity: int | None) -> Extent:
         """Contexts that leave room for the run."""
         parts = self._engine.parts
-        limits = [parts.target.gives.max_positions, parts.drafter.max_positions, capacity]
-        rows = extent.rows[-1] + parts.drafter.needs.aux_rows
+        limits = [parts.target.gives.max_positions, parts.drafter.traits.max_positions, capacity]
+        rows = extent.rows[-1] + parts.drafter.traits.needs.aux_rows
         most = [limit - self._steps() - 2 * rows for limit in limits if limit is not None]
         room = max(min(most, default=extent.contexts[-1]), 2)
         contexts = tuple(sorted({min(context, room) for context in extent.contexts}))
@@ -200,11 +213,8 @@ class Costing:
 class _Silent(Drafter):
     """Drafts nothing; the target hands over what another drafter needs."""
 
-    drafts: ClassVar[bool] = False
-    gives_laws: ClassVar[bool] = True
-
     def __init__(self, needs: Needs) -> None:
-        self.needs = Needs(taps=needs.taps)
+        self.traits = Traits(needs=Needs(taps=needs.taps), drafts=False, laws="logits")
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         return []
@@ -241,7 +251,7 @@ class _Levels(TreePolicy):
         self._now = now
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
-        expand = next(one.expand for one in source.prospects() if one.source == self.source)
+        expand = next(one.expand for one in prospects_of(source) if one.source == self.source)
         frontier = builder.root
         for depth in range(_LEVELS):
             start = self._now()

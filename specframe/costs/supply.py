@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from specframe.costs.calibration import Calibrator, RankCounts
 from specframe.costs.costing import Costing, Extent, row_counts
@@ -19,10 +19,24 @@ from specframe.heads.shipped import SCHEME, head_for, local_path
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.prompts.reader import BUILTIN, read_prompts
 from specframe.session.engine import Engine, Prompt
+from specframe.tree.base import TreePolicy
 
 NOTHING = CostTable(rows=(1,), contexts=(1,), pass_ms=((1.0,),))  # for who has nothing to draft
 _EVERY = 7  # built-in prompts that are left out between two, so that all kinds come in
 _DOUBT = 2.0  # wrong guesses that are added to each count
+
+
+@runtime_checkable
+class TakesCosts(Protocol):
+    """A tree policy that plans by what steps cost."""
+
+    def with_costs(self, costs: CostTable) -> TreePolicy:
+        """The same policy with this table of costs."""
+
+
+def with_costs(tree: TreePolicy, costs: CostTable) -> TreePolicy:
+    """A policy that knows the costs, if it plans by them; any other as it is."""
+    return tree.with_costs(costs) if isinstance(tree, TakesCosts) else tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +63,7 @@ def supplied(engine: Engine, config: dict[str, Any], *, file: str | None) -> Cos
         if other:
             sys.stderr.write(f"specframe: tree.costs={file} is used, but {'; '.join(other)}\n")
         return costs
-    most = engine.parts.tree.max_nodes + engine.parts.drafter.needs.aux_rows
+    most = engine.parts.tree.max_nodes + engine.parts.drafter.traits.needs.aux_rows
     found = kept(here)
     if found is not None and found.rows[-1] >= most:
         return found
@@ -66,7 +80,7 @@ def supplied(engine: Engine, config: dict[str, Any], *, file: str | None) -> Cos
 
 
 def _measured(engine: Engine, config: dict[str, Any], most: int) -> CostTable:
-    rows = row_counts(most, engine.parts.runtime.buckets)
+    rows = row_counts(most, engine.parts.runtime.launch.buckets)
     extent = Extent(rows=rows, contexts=(128,), widths=(1, 8), repeats=3)
     capacity = config["cache"].get("capacity")
     costs = Costing(engine, extent, capacity=capacity, tick=lambda _: None).table()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,97 +18,58 @@ from specframe.records import Context, StepRecord
 from specframe.registry import Registry
 from specframe.types import Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
-Expand = Callable[[Frontier], Sequence[Proposal]]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Growing:
-    """One step's drafting as a function of tensors: source(fed, held) gives the step's `expand`.
+class Traits:
+    """What a drafter says of itself, before anything is drafted.
 
-    fed: what differs between steps; held: buffers it may write to (see `Runtime.wrap`). Whatever
-    else `expand` reads is fixed by the key.
+    A class says it for all of its kind; an object replaces what its numbers or its network decide.
     """
 
-    fed: tuple[Tensor, ...]
-    held: tuple[Tensor, ...]
-    key: Hashable
-    source: Callable[[tuple[Tensor, ...], tuple[Tensor, ...]], Expand]
+    needs: Needs = field(default_factory=Needs)  # what it asks of the target
+    # "logits": laws that can be drawn from; "drawn": tokens it has drawn itself, with their laws;
+    # "none": candidates that can only be placed.
+    laws: Literal["none", "logits", "drawn"] = "none"
+    native: bool = False  # `native` knows whole branches
+    drafts: bool = True  # it ever proposes anything
+    max_positions: int | None = None  # longest context that it can draft for; None: no limit
+    host_reads: int = 0  # waits for the device in one step while drafting
+    # Why its proposals depend on more than the text (on how it was reached); "" if they do not.
+    # Such drafts cannot be recorded and replayed.
+    learns: str = ""
+    synthetic: bool = False  # it knows the text, so its figures are those of no method
+    sources: tuple[Traits, ...] = ()  # of the drafters that its children come from, if it has any
+    lanes: bool = False  # `expand` may get nodes of several lanes, and answers row by row
 
 
 class Drafter(ABC):
     """Proposes what might come next. Only `expand` has no default.
 
-    drafts: whether it ever proposes anything.
-    gives_laws: its proposals are logits, which can be drawn from (else they are only placed).
-    draws_itself: its proposals come with `law` and `drawn`, whatever tree.proposal says.
-    has_native: `native` knows whole branches. extra_syncs: host reads of one step while drafting.
-    max_positions: longest context it can draft for, None for no limit.
-    warm: whether the sequence began with what earlier ones left; None where nothing is kept.
-    synthetic: it is told the text, so its figures are no method's. sources: the drafters that its
-    children come from, where it is made of others. lawless: why, where it gives no law.
-    learns: from what, where its guesses depend on more than the text: on how it was reached.
+    What a single reader asks for is an optional protocol beside that reader: `Foresees`
+    (lookup.foresight, for tree=auto and routers), `Remembers` (records, for what outlives a text),
+    `Capturable` (capture.drafts), `Settles` and `Composed` (compose.axes).
     """
 
-    needs: Needs = Needs()
-    drafts: ClassVar[bool] = True
-    gives_laws: ClassVar[bool] = False
-    draws_itself: ClassVar[bool] = False
-    has_native: ClassVar[bool] = False
-    extra_syncs: int = 0
-    max_positions: int | None = None
-    warm: bool | None = None
-    synthetic: ClassVar[bool] = False
-    sources: ClassVar[tuple[type[Drafter], ...]] = ()
-    lawless: ClassVar[str] = ""
-    learns: ClassVar[str] = ""
-
-    @classmethod
-    def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
-        """The values of the YAML with what null and auto stand for, given the target's name.
-
-        Nothing is loaded yet, so what is missing is told at once. Raises ConfigError."""
-        return dict(values)
-
-    @classmethod
-    def composed(cls, members: Mapping[str, Sequence[Any]]) -> type[Drafter]:
-        """The class over the classes that its YAML lists (axis -> classes), which decide on it."""
-        return cls
+    traits: Traits = Traits()
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         """Start a sequence: the prompt and the first emitted token are in `context` (live: it grows
         as tokens are emitted); `out` has the taps of the prompt. Forget the sequence before, unless
-        the user asked to keep it, and say so in `warm`."""
+        the user asked to keep what was learnt."""
 
     @abstractmethod
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         """One proposal per source for the children of each frontier node, in its order."""
 
-    def growing(self, most: int) -> Growing | None:
-        """This step's drafting for a runtime that records it, `most` nodes being expanded at most;
-        then `expand` is not called, and what it would have kept must not be missed. None: it is
-        more than a function of tensors."""
-        return None
-
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         """Whole branches of tokens after the root, best first."""
         raise NotImplementedError(f"{type(self).__name__} has no branches of its own")
 
-    @property
-    def match_length(self) -> int | None:
-        """Tokens at the context's end that it found elsewhere; None where it looks nothing up."""
-        return None
-
-    def prospects(self) -> Sequence[Prospect]:
-        """What each of its sources could draft now, by what the host knows; nothing is drafted."""
-        word = type(self).__name__.lower()
-        return [Prospect(source=word, expand=self.expand, aux_rows=self.needs.aux_rows)]
-
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         """The draft with auxiliary rows, slots or a resume point added (dataclasses.replace).
 
-        Not asked where the cache has no room for `needs.aux_rows` any more. A synthetic drafter's
-        drafts are marked here."""
-        return replace(draft, synthetic=True) if self.synthetic else draft
+        Not asked where the cache has no room for `needs.aux_rows` any more."""
+        return draft
 
     def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:
         """int64 values that must reach the host with the verdict (`record.readback`)."""
@@ -119,13 +80,6 @@ class Drafter(ABC):
 
     def truncate(self, length: int) -> None:
         """The context goes back to `length` tokens."""
-
-    def remembered(self) -> Any:
-        """What the next sequence will begin with of earlier ones; None where nothing is kept."""
-        return None
-
-    def recall(self, held: Any) -> None:
-        """Let the next sequence begin with what `remembered` gave, whatever came since."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +97,7 @@ class Retrieval(Drafter):
     the device, and `tree=native` takes them as they are.
     """
 
-    has_native: ClassVar[bool] = True
+    traits = Traits(native=True)
     max_trie_nodes: ClassVar[int] = 512
 
     def begin(self, context: Context, out: TargetOutput) -> None:
@@ -173,21 +127,23 @@ class Retrieval(Drafter):
         ]
 
     @property
-    def match_length(self) -> int | None:
-        """Unless a subclass measures: as long as can be where anything is found, else 0."""
+    def match_length(self) -> int:
+        """Tokens at the context's end that were found elsewhere. Unless a subclass measures it: as
+        long as can be where anything is found, else 0."""
         return sys.maxsize if self.continuations() else 0
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         return [one.tokens[: budget.depth] for one in self._ranked()]
 
     def prospects(self) -> Sequence[Prospect]:
+        """What it would place now, known before anything is drafted."""
         length = self.match_length
         one = Prospect(
             source=type(self).__name__.lower(),
             expand=self.expand,
             known=self._trie(),
             match_length=None if length == sys.maxsize else length,
-            aux_rows=self.needs.aux_rows,
+            aux_rows=self.traits.needs.aux_rows,
         )
         return [one]
 

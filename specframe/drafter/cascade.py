@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.drafting.vocabulary import check_vocabulary
 from specframe.errors import IncompatibleComponents
 from specframe.records import Context, InnerLoop, StepRecord
@@ -35,11 +36,13 @@ class Cascade(Drafter):
     arXiv 2404.11912.
     """
 
-    needs = Needs(own_cache=True)
-    gives_laws: ClassVar[bool] = True
-    draws_itself: ClassVar[bool] = True
-    learns: ClassVar[str] = "from where the passes have ended, since its inner loop goes on there"
-    inner_syncs: ClassVar[int] = 0  # host reads of an inner step beyond its own one
+    traits = Traits(
+        needs=Needs(own_cache=True),
+        laws="drawn",
+        learns="from where the passes have ended, since its inner loop goes on there",
+    )
+    why_no_laws: ClassVar[str] = "its inner rule is lossy, so the law of its tokens is not known"
+    inner_reads: ClassVar[int] = 0  # host reads of an inner step beyond its own one
 
     @classmethod
     def composed(cls, members: Mapping[str, Sequence[Any]]) -> type[Drafter]:
@@ -62,9 +65,12 @@ class Cascade(Drafter):
         self.inner = inner
         self.model = model
         self.length = length
-        self.max_positions = model.gives.max_positions
-        # An inner step emits at least one token; the first call also begins the inner text.
-        self.extra_syncs = length * (1 + self.inner_syncs)
+        self.traits = replace(
+            self.traits,
+            max_positions=model.gives.max_positions,
+            # An inner step emits at least one token; the first call also begins the inner text.
+            host_reads=length * (1 + self.inner_reads),
+        )
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._context = context
@@ -84,7 +90,7 @@ class Cascade(Drafter):
         # Under a node of another source the inner engine has said nothing.
         own = (frontier.paths == self._ahead[:depth]).all(1)
         tokens = torch.where(own, self._ahead[depth], -1)[:, None]  # [F, 1]
-        if not self.draws_itself:
+        if self.traits.laws != "drawn":
             return [Proposal(candidates=tokens, source="cascade")]
         law = self._laws[depth].to(tokens.device).expand(len(frontier), -1)
         return [Proposal(law=law, drawn=tokens, source="cascade")]
@@ -139,11 +145,12 @@ def _over(
 ) -> type[Drafter]:
     """The class over this inner engine; the same words give the same class."""
     exact = all(rule.lossless for rule in rules)
-    facts = {
-        "gives_laws": exact,
-        "draws_itself": exact,
-        "lawless": " (its inner rule is lossy, so the law of what it hands over is not known)",
-        "synthetic": any(one.synthetic for one in drafters),
-        "inner_syncs": sum(one.extra_syncs for one in (*drafters, *trees)),
-    }
+    traits = replace(
+        cls.traits,
+        laws="drawn" if exact else "none",
+        synthetic=any(drafter.traits.synthetic for drafter in drafters),
+    )
+    reads = [drafter.traits.host_reads for drafter in drafters]
+    reads += [tree.host_reads for tree in trees]
+    facts = {"traits": traits, "inner_reads": sum(reads)}
     return type(cls.__name__, (cls,), {**facts, "__doc__": cls.__doc__, "__module__": __name__})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specframe.cache.base import CacheManager
-from specframe.drafter.base import DRAFTERS
+from specframe.drafter.base import DRAFTERS, Traits
 from specframe.drafting.features import FeatureDrafter
 from specframe.heads.choice import HeadChoice
 from specframe.heads.eagle_file import load_eagle
@@ -33,7 +33,7 @@ class Eagle(HeadDrafter, FeatureDrafter):
     """
 
     word = "eagle"
-    needs = Needs(taps=("final_postnorm",), own_cache=True)
+    traits = Traits(needs=Needs(taps=("final_postnorm",), own_cache=True), laws="logits")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Eagle(HeadDrafter, FeatureDrafter):
             if net.lm_head is None
             else eagle_head(net, ids, target, runtime)
         )
-        runtime.draft(net, tables=[net.lm_head])
+        runtime.weights.pack_head(net, tables=[net.lm_head])
         super().__init__(
             net=net,
             embed=embed,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from specframe.cache.base import CacheManager
-from specframe.drafter.base import DRAFTERS
+from specframe.drafter.base import DRAFTERS, Traits
 from specframe.drafting.features import FeatureDrafter
 from specframe.heads.choice import HeadChoice
 from specframe.heads.eagle_file import load_eagle3
@@ -35,7 +36,7 @@ class Eagle3(HeadDrafter, FeatureDrafter):
 
     word = "eagle3"
     # The lowest of the usual three; a loaded head names its own.
-    needs = Needs(taps=("resid:2",), own_cache=True)
+    traits = Traits(needs=Needs(taps=("resid:2",), own_cache=True), laws="logits")
 
     def __init__(
         self,
@@ -71,12 +72,13 @@ class Eagle3(HeadDrafter, FeatureDrafter):
         vocabulary: str | None = None,
     ) -> None:
         taps = fused_layers(layers or net.options.taps, net, target)
-        self.needs = Needs(taps=tuple(f"resid:{one}" for one in taps), own_cache=True)
+        needs = Needs(taps=tuple(f"resid:{layer}" for layer in taps), own_cache=True)
+        self.traits = replace(self.traits, needs=needs)
         own = net.embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
         net = placed(net, target)
         head, ids = eagle3_head(net, target, vocabulary, runtime)
-        runtime.draft(net, tables=[net.lm_head])
+        runtime.weights.pack_head(net, tables=[net.lm_head])
         super().__init__(
             net=net,
             embed=embed,

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.drafting.feeding import Feeding
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
+from specframe.drafting.feeding import TargetFeeding
 from specframe.errors import ConfigError
 from specframe.records import Context
 from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.types import Budget, Draft, Frontier, Needs, Proposal, Resume, Rows, TargetOutput
+from specframe.types import (
+    Budget,
+    Draft,
+    Fresh,
+    Frontier,
+    Needs,
+    Proposal,
+    Resume,
+    Rows,
+    TargetOutput,
+)
 
 
 @DRAFTERS.register("early_exit")
@@ -33,8 +43,7 @@ class EarlyExit(Drafter):
     TOPv2, with models trained by layer dropout and early-exit loss; others exit early badly.
     """
 
-    needs = Needs(partial_layers=True)
-    gives_laws: ClassVar[bool] = True
+    traits = Traits(needs=Needs(partial_layers=True), laws="logits")
 
     def __init__(self, *, layer: Annotated[int, Range(1, None)] | None, target: Target) -> None:
         blocks = target.num_layers
@@ -44,14 +53,27 @@ class EarlyExit(Drafter):
             )
         self.layer = max(1, round(blocks / 4)) if layer is None else layer
         self._target = target
-        self._feeding = Feeding(target)
+        self._logits: Tensor | None = None  # [F, V] of the frontier that ran last
+        self._feeding = TargetFeeding()
 
     def begin(self, context: Context, out: TargetOutput) -> None:
+        assert context.cache is not None
         self._feeding.begin(context.cache)
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
-        logits = self._feeding.feed(frontier, layers=(0, self.layer))
-        return [] if logits is None else [Proposal(logits=logits, source="early_exit")]
+        hidden = self._feeding.feed(frontier, self._run)
+        if hidden is None:
+            return []
+        assert self._logits is not None
+        return [Proposal(logits=self._logits, source="early_exit")]
+
+    def _run(self, rows: Rows, states: Tensor) -> Tensor:
+        """[F, H] what leaves the lower blocks at a frontier's nodes; keeps their logits aside."""
+        every = torch.arange(len(rows.slots), device=rows.slots.device)
+        layers = (0, self.layer)
+        out = self._target.forward(rows, self._feeding.cache, layers=layers, want=every)
+        self._logits = out.logits
+        return out.hidden
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         feeding, cache = self._feeding, self._feeding.cache
@@ -68,33 +90,46 @@ class EarlyExit(Drafter):
         # theirs empty.
         order = torch.where(known, 2, (~draft.alive).long()).argsort(stable=True)
         in_order = draft.chain and feeding.alone
-        fresh = cache.reserve(draft.num_rows)
-        own = torch.empty_like(fresh).index_copy_(0, order, fresh)
-        draft = replace(draft, slots=torch.where(known, fed.slots[place], own), in_order=in_order)
+        fresh = cache.reserve([draft.num_rows])
+        slots = torch.empty_like(fresh.slots).index_copy_(0, order, fresh.slots)
+        columns = torch.empty_like(fresh.columns).index_copy_(0, order, fresh.columns)
+        draft = replace(
+            draft,
+            slots=torch.where(known, fed.slots[place], slots),
+            columns=torch.where(known, fed.columns[place, 0], columns),
+            in_order=in_order,
+        )
         open_ = draft.alive & ~known
-        hidden = fed.hidden[place]
+        hidden = fed.states[place]
         # A row that nobody completed must not pass for one: NaN is refused after the pass.
         rest = torch.zeros_like(hidden).masked_fill_(open_[:, None], torch.nan)
         if most:
             rows = order[:most]
-            rest.index_copy_(0, rows, self._complete(draft, rows, open_[rows], fresh[:most]))
+            lower = self._complete(draft, rows, open_[rows], _first(fresh, most))
+            rest.index_copy_(0, rows, lower)
         hidden = torch.where(known[:, None], hidden, rest)
         feeding.forget()
         return replace(draft, resume=Resume(layer=self.layer, hidden=hidden))
 
-    def _complete(self, draft: Draft, rows: Tensor, real: Tensor, own: Tensor) -> Tensor:
-        """[R, H] what leaves the lower blocks at `rows`, run in slots `own`; rows that are not
+    def _complete(self, draft: Draft, rows: Tensor, real: Tensor, own: Fresh) -> Tensor:
+        """[R, H] what leaves the lower blocks at `rows`, run in the slots `own`; rows that are not
         `real` were fed before or are dead, and stand beside the tree."""
-        assert draft.slots is not None
+        assert draft.columns is not None
         cache = self._feeding.cache
-        visible = torch.zeros((len(rows), cache.width), dtype=torch.bool, device=rows.device)
-        visible[:, : cache.length] = real[:, None]
-        visible.index_copy_(1, draft.slots, draft.ancestors()[rows] & real[:, None])
-        visible.scatter_(1, own[:, None], True)
+        length = cache.lengths[0]
+        sees = torch.zeros((len(rows), own.extent), dtype=torch.bool, device=rows.device)
+        sees.index_copy_(1, draft.columns, draft.ancestors()[rows] & real[:, None])
+        sees.scatter_(1, own.columns[:, None], True)
         given = Rows(
             tokens=draft.tokens[rows],
-            positions=cache.length + draft.depths[rows],
-            slots=own,
-            visible=visible,
+            positions=length + draft.depths[rows],
+            slots=own.slots,
+            prefix=real * length,
+            sees=sees,
         )
         return self._target.forward(given, cache, layers=(0, self.layer)).hidden
+
+
+def _first(fresh: Fresh, count: int) -> Fresh:
+    """The first slots of those reserved together."""
+    return replace(fresh, slots=fresh.slots[:count], columns=fresh.columns[:count])

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
+from specframe.drafter.base import DRAFTERS, Continuation, Retrieval, Traits
 from specframe.lookup.ngram_pool import GuessWindow, Pool
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
@@ -38,7 +38,7 @@ class Lookahead(Retrieval):
     1.27x and acceptance length 1.66 for (N, W, G) = (5, 7, 7), Vicuna-7B on an A100.
     """
 
-    learns: ClassVar[str] = "from the rows of every pass, which fill its pool"
+    traits = Traits(native=True, learns="from the rows of every pass, which fill its pool")
     max_trie_nodes: ClassVar[int] = 1024  # every guess whole, whatever the numbers
 
     def __init__(
@@ -49,7 +49,8 @@ class Lookahead(Retrieval):
         guesses: Annotated[int, Range(1, 64)],
         pool_from_prompt: bool,
     ) -> None:
-        self.needs = Needs(aux_rows=(ngram - 1) * window - 1)
+        needs = Needs(aux_rows=(ngram - 1) * window - 1)
+        self.traits = replace(self.traits, needs=needs)
         self.window = window
         self.ngram = ngram
         self.guesses = guesses

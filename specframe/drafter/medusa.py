@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter, Expand, Growing
+from specframe.capture.drafts import CapturableDraft, Expand
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.errors import ConfigError
 from specframe.heads.choice import HeadChoice
 from specframe.heads.embeddings import Table, target_head
@@ -40,8 +40,7 @@ class Medusa(HeadDrafter, Drafter):
     """
 
     word, weight_files = "medusa", WEIGHTS
-    needs = Needs(taps=(_TAP,))
-    gives_laws: ClassVar[bool] = True
+    traits = Traits(needs=Needs(taps=(_TAP,)), laws="logits")
 
     def __init__(
         self, *, path: str | None, vocabulary: str | None, target: Target, runtime: Runtime
@@ -55,10 +54,10 @@ class Medusa(HeadDrafter, Drafter):
     ) -> None:
         check_width(net, target)
         self.net = placed(net, target)
-        self._device, self._dtype, self._runtime = target.device, target.dtype, runtime
+        self._device, self._dtype, self._launch = target.device, target.dtype, runtime.launch
         self._head, self._ids = _head(self.net, target, vocabulary, runtime)
         tables = [self.net.table(head) for head in range(len(self.net))]
-        runtime.draft(self.net, tables=tables)
+        runtime.weights.pack_head(self.net, tables=tables)
         self._states: list[Tensor] = []  # [R, H] of all committed rows, in the pieces they came in
         self._logits: Tensor | None = None  # [K, Vd] of this step
 
@@ -73,15 +72,16 @@ class Medusa(HeadDrafter, Drafter):
             return []
         return self._offer(self._logits, frontier)
 
-    def growing(self, most: int) -> Growing | None:
+    def capturable(self, max_expanded: int) -> CapturableDraft | None:
         if not self._states:
             return None
 
-        def source(fed: Tensors, held: Tensors) -> Expand:
-            logits = self._forward(fed[0])
+        def source(inputs: Tensors, buffers: Tensors) -> Expand:
+            logits = self._forward(inputs[0])
             return lambda frontier: self._offer(logits, frontier)
 
-        return Growing(fed=(self._states[-1][-1:],), held=(), key=self, source=source)
+        state = self._states[-1][-1:]
+        return CapturableDraft(inputs=(state,), buffers=(), key=self, source=source)
 
     def _offer(self, logits: Tensor, frontier: Frontier) -> Sequence[Proposal]:
         """The children that logits [K, Vd] give a frontier."""
@@ -113,10 +113,10 @@ class Medusa(HeadDrafter, Drafter):
         if not self._states:
             return None
 
-        def run(fed: Tensors, held: Tensors) -> Tensors:
-            return (self._forward(fed[0]),)
+        def run(inputs: Tensors, buffers: Tensors) -> Tensors:
+            return (self._forward(inputs[0]),)
 
-        return self._runtime.wrap(run, (self, "heads"))((self._states[-1][-1:],), ())[0]
+        return self._launch.wrap(run, (self, "heads"))((self._states[-1][-1:],), ())[0]
 
     def _forward(self, state: Tensor) -> Tensor:
         return self._head(self.net(state)[:, 0])
@@ -144,7 +144,7 @@ def _head(
     if rows is not None:
         weights = [weight[rows] for weight in weights]
 
-    tables = [runtime.table(weight) for weight in weights]
+    tables = [runtime.weights.pack_table(weight) for weight in weights]
 
     def head(states: Tensor) -> Tensor:
         return torch.stack([table(one) for one, table in zip(states, tables, strict=True)])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specframe.cache.base import CacheManager
-from specframe.drafter.base import DRAFTERS
+from specframe.drafter.base import DRAFTERS, Traits
 from specframe.drafting.features import FeatureDrafter
 from specframe.errors import ConfigError
 from specframe.heads.choice import HeadChoice
@@ -43,7 +43,7 @@ class MTP(HeadDrafter, FeatureDrafter):
     """
 
     word = "mtp"
-    needs = Needs(taps=("final_postnorm",), own_cache=True)
+    traits = Traits(needs=Needs(taps=("final_postnorm",), own_cache=True), laws="logits")
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class MTP(HeadDrafter, FeatureDrafter):
         vocabulary: str | None = None,
     ) -> None:
         check_width(net, target)
-        self.needs = Needs(taps=(f"final_{net.options.feature.replace('_', '')}",), own_cache=True)
+        tap = f"final_{net.options.feature.replace('_', '')}"
+        self.traits = replace(self.traits, needs=Needs(taps=(tap,), own_cache=True))
         ids = listed_ids(vocabulary, target)
         own = net.module(0).embed_tokens
         embed = embedding(own, target, hidden=net.hidden_size, where="drafter.path")
@@ -89,7 +90,7 @@ class MTP(HeadDrafter, FeatureDrafter):
             net.module(index).embed_tokens = None  # one copy is enough
         net = placed(net, target)
         self._modules, self._heads = net, _heads(net, target, ids, runtime)
-        runtime.draft(
+        runtime.weights.pack_head(
             net, tables=[net.module(i).shared_head.head for i in range(net.options.modules)]
         )
         super().__init__(
@@ -134,5 +135,5 @@ def _heads(net: MTPNet, target: Target, ids: Tensor | None, runtime: Runtime) ->
                 f"drafter.path: shared_head.head.weight has {len(weight)} rows, {target.name} has "
                 f"{target.vocab_size} tokens; use modules of this target"
             )
-        found.append(runtime.table(weight if ids is None else weight[ids]))
+        found.append(runtime.weights.pack_table(weight if ids is None else weight[ids]))
     return found

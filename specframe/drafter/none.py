@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from specframe.drafter.base import DRAFTERS, Drafter, Growing
+from specframe.capture.drafts import CapturableDraft
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.lookup.foresight import Prospect
 from specframe.types import Budget, Frontier, Proposal
 
@@ -17,12 +17,8 @@ class NoDraft(Drafter):
     The baseline, in the same loop with the same clock and counters. Lossless. Needs nothing.
     """
 
-    drafts: ClassVar[bool] = False
-    gives_laws: ClassVar[bool] = True  # without a draft there is nothing that lacks one
-    has_native: ClassVar[bool] = True
-
-    def growing(self, most: int) -> Growing:
-        return Growing(fed=(), held=(), key=self, source=lambda fed, held: self.expand)
+    # Without a draft there is nothing that lacks a law.
+    traits = Traits(drafts=False, laws="logits", native=True)
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         return []
@@ -32,3 +28,6 @@ class NoDraft(Drafter):
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         return []
+
+    def capturable(self, max_expanded: int) -> CapturableDraft:
+        return CapturableDraft(inputs=(), buffers=(), key=self, source=lambda *_: self.expand)

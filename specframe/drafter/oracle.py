@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.law.streams import Streams
 from specframe.records import Context, TrueText
 from specframe.registry import Range
@@ -38,8 +38,7 @@ class Oracle(Drafter):
     Source: none; a tool of this framework.
     """
 
-    needs = Needs(own_cache=True)
-    synthetic: ClassVar[bool] = True
+    traits = Traits(needs=Needs(own_cache=True), synthetic=True)
 
     def __init__(
         self, *, rates: list[Share], ranks: list[Share], seed: int, truth: TrueText, target: Target
@@ -68,7 +67,7 @@ class Oracle(Drafter):
         self._agreed = 0
         self._look_up(context.prompt_length)
         # More than this the run can never reach.
-        while self._truth.room() > 0 and len(self._known) < context.max_slots and self._more():
+        while self._truth.room() > 0 and len(self._known) < context.max_columns and self._more():
             pass
         self._ids = torch.tensor(self._known, device=context.buffer.device)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
 from specframe.target.base import Target
@@ -36,7 +37,7 @@ class Recycling(Drafter):
     2401.07851) has 2.22x for Vicuna-7B on an A100.
     """
 
-    learns: ClassVar[str] = "from the rows of every pass, which fill its table"
+    traits = Traits(learns="from the rows of every pass, which fill its table")
 
     def __init__(
         self,
@@ -46,7 +47,8 @@ class Recycling(Drafter):
         keep: bool,
         target: Target,
     ) -> None:
-        self.needs = Needs(taps=(_TAP,) if from_prompt else ())
+        self.traits = replace(self.traits, needs=Needs(taps=(_TAP,) if from_prompt else ()))
+        self.warm: bool | None = None
         self.keep = keep
         self._head = target.head
         self._spare = target.vocab_size  # one more row takes what is to be forgotten
@@ -80,8 +82,8 @@ class Recycling(Drafter):
     def remembered(self) -> Any:
         return (self._matrix.clone(), self._used) if self.keep else None
 
-    def recall(self, held: Any) -> None:
-        matrix, self._used = held
+    def recall(self, memory: Any) -> None:
+        matrix, self._used = memory
         self._matrix.copy_(matrix)
 
     def _recycle_prompt(self, prompt: Sequence[int], states: Tensor) -> None:

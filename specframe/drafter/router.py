@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.errors import IncompatibleComponents
-from specframe.lookup.foresight import Prospect
-from specframe.records import Context, StepRecord
+from specframe.lookup.foresight import Prospect, match_length_of, prospects_of
+from specframe.records import Context, Remembers, StepRecord, is_warm, memory_of
 from specframe.registry import Range
 from specframe.types import AuxRows, Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
@@ -36,9 +36,9 @@ class Router(Drafter):
     recycling); SuffixDecoding, arXiv 2411.04975 (its hybrid with a draft model).
     """
 
-    needs = Needs(own_cache=True)  # as of the sources in conf/, until `composed` knows others
-    gives_laws: ClassVar[bool] = True
-    has_native: ClassVar[bool] = True
+    # As of the sources in conf/, until `composed` knows others.
+    traits = Traits(needs=Needs(own_cache=True), laws="logits", native=True)
+    why_no_laws: ClassVar[str] = "none of drafter.sources does; one like lm would"
 
     @classmethod
     def composed(cls, members: Mapping[str, Sequence[Any]]) -> type[Drafter]:
@@ -54,12 +54,10 @@ class Router(Drafter):
         self.parts = list(sources)
         self.mode = mode
         self.min_match = min_match
-        self.needs = _joint([one.needs for one in sources])
-        self.extra_syncs = sum(one.extra_syncs for one in sources)
-        limits = [one.max_positions for one in sources if one.max_positions is not None]
-        self.max_positions = min(limits, default=None)
-        partial = sum(one.needs.partial_layers for one in sources)
-        if partial > 1 or (partial and self.needs.aux_rows):
+        self.traits = _joint_traits([source.traits for source in sources])
+        self.warm: bool | None = None
+        partial = sum(source.traits.needs.partial_layers for source in sources)
+        if partial > 1 or (partial and self.traits.needs.aux_rows):
             raise IncompatibleComponents(
                 "drafter.sources: one that runs the target's own layers goes neither with another "
                 "such nor with one that adds auxiliary rows; use only one of them"
@@ -71,7 +69,7 @@ class Router(Drafter):
         self._sizes = [0] * len(self.parts)  # values that each part reads back
         for one in self.parts:
             one.begin(context, out)
-        starts = [one.warm for one in self.parts if one.warm is not None]
+        starts = [warm for part in self.parts if (warm := is_warm(part)) is not None]
         self.warm = any(starts) if starts else None
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
@@ -82,14 +80,14 @@ class Router(Drafter):
         return [proposal for one in self._drafting for proposal in one.expand(frontier)]
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
-        able = [one for one in self._ranked() if one.has_native]
+        able = [part for part in self._ranked() if part.traits.native]
         if self.mode == "pick":
             return next((found for one in able if (found := one.native(budget))), [])
         turns = zip_longest(*(one.native(budget) for one in able))
         return [branch for turn in turns for branch in turn if branch is not None]
 
     def prospects(self) -> Sequence[Prospect]:
-        return [prospect for one in self.parts for prospect in one.prospects()]
+        return [prospect for part in self.parts for prospect in prospects_of(part)]
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         for place, one in enumerate(self.parts):
@@ -121,17 +119,17 @@ class Router(Drafter):
             one.truncate(length)
 
     def remembered(self) -> Any:
-        held = [one.remembered() for one in self.parts]
-        return None if all(one is None for one in held) else held
+        memories = [memory_of(part) for part in self.parts]
+        return None if all(memory is None for memory in memories) else memories
 
-    def recall(self, held: Any) -> None:
-        for one, own in zip(self.parts, held, strict=True):
-            if own is not None:
-                one.recall(own)
+    def recall(self, memory: Any) -> None:
+        for part, own in zip(self.parts, memory, strict=True):
+            if own is not None and isinstance(part, Remembers):
+                part.recall(own)
 
     def _ranked(self) -> list[Drafter]:
         """Longest matches first, then models, then matches that are too short; ties as listed."""
-        lengths = [(one, one.match_length) for one in self.parts]
+        lengths = [(part, match_length_of(part)) for part in self.parts]
         models = [one for one, length in lengths if length is None]
         measured = [(one, length) for one, length in lengths if length is not None]
         measured.sort(key=lambda pair: -pair[1])
@@ -167,17 +165,24 @@ class Router(Drafter):
 @cache
 def _over(cls: type[Drafter], sources: tuple[type[Drafter], ...]) -> type[Drafter]:
     """The class over these sources; the same sources give the same class."""
-    facts = {
-        "sources": sources,
-        "needs": _joint([one.needs for one in sources]),
-        "lawless": " (none of drafter.sources does; one like lm would)",
-        "learns": next((one.learns for one in sources if one.learns), ""),
-        **{
-            name: any(getattr(one, name) for one in sources)
-            for name in ("gives_laws", "draws_itself", "has_native", "synthetic")
-        },
-    }
+    facts = {"traits": _joint_traits([source.traits for source in sources])}
     return type(cls.__name__, (cls,), {**facts, "__doc__": cls.__doc__, "__module__": __name__})
+
+
+def _joint_traits(sources: Sequence[Traits]) -> Traits:
+    """What several drafters say of themselves together."""
+    kinds = {source.laws for source in sources}
+    limits = [source.max_positions for source in sources if source.max_positions is not None]
+    return Traits(
+        needs=_joint([source.needs for source in sources]),
+        laws="drawn" if "drawn" in kinds else "logits" if "logits" in kinds else "none",
+        native=any(source.native for source in sources),
+        max_positions=min(limits, default=None),
+        host_reads=sum(source.host_reads for source in sources),
+        learns=next((source.learns for source in sources if source.learns), ""),
+        synthetic=any(source.synthetic for source in sources),
+        sources=tuple(sources),
+    )
 
 
 def _joint(needs: Sequence[Needs]) -> Needs:

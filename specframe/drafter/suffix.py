@@ -54,6 +54,7 @@ class Suffix(CountedRetrieval):
         self.max_tokens = max_tokens
         self.min_probability = min_probability
         self.keep_outputs = keep_outputs
+        self.warm: bool | None = None
         self._datastore = None if corpus is None else open_datastore(corpus, target)
         self._outputs: list[list[int]] = []
         self._earlier = self._automaton()
@@ -83,8 +84,8 @@ class Suffix(CountedRetrieval):
     def remembered(self) -> Any:
         return ([*self._outputs], self._ended) if self.keep_outputs else None
 
-    def recall(self, held: Any) -> None:
-        outputs, self._ended = held
+    def recall(self, memory: Any) -> None:
+        outputs, self._ended = memory
         self._outputs, self._earlier = [], self._automaton()
         for output in outputs:
             self._keep(output)

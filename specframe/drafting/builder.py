@@ -6,6 +6,9 @@ draw from it, draws keep their order, and placed children are marked as such.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -25,12 +28,13 @@ class TreeBuilder:
     def __init__(
         self, *, context: Tensor, sampling: Sampling, rng: Streams, step: int | Tensor, how: How
     ) -> None:
-        self._context = context
+        self.context, self.sampling, self.rng, self.how = context, sampling, rng, how
         self._drawing = Drawing(context=context, sampling=sampling, rng=rng, step=step)
-        self._how = how
         self._levels: list[Frontier] = []
         self._calls: list[DrawCall] = []
         self._kept: Tensor | None = None
+        self._takes_aux = True
+        self._grown: Draft | None = None
         self._count = 0
         self.root = self._root()
 
@@ -42,6 +46,8 @@ class TreeBuilder:
     @property
     def num_rows(self) -> int:
         """Rows that the draft will have, padding apart."""
+        if self._grown is not None:
+            return self._grown.num_rows
         return self._count if self._kept is None else 1 + len(self._kept)
 
     def nodes(self) -> Frontier:
@@ -51,7 +57,7 @@ class TreeBuilder:
             name: torch.cat([getattr(level, name) for level in made])
             for name in ("nodes", "tokens", "parents", "alive", "scores")
         }
-        return Frontier(paths=self._context.new_empty((len(join["nodes"]), 0)), depth=-1, **join)
+        return Frontier(paths=self.context.new_empty((len(join["nodes"]), 0)), depth=-1, **join)
 
     def extend(
         self,
@@ -68,7 +74,7 @@ class TreeBuilder:
         wanted [F, k] bool leaves places out; it must be known before any value is seen.
         """
         k = min(k, proposal.width)
-        how = how or self._how
+        how = how or self.how
         if proposal.candidates is not None:
             scores = None if proposal.scores is None else proposal.scores[:, :k]
             tokens = proposal.candidates[:, :k]
@@ -138,8 +144,24 @@ class TreeBuilder:
         """
         self._kept = keep.sort().values
 
+    def chain(self, tokens: Sequence[int]) -> None:
+        """Place tokens below the root, each under the one before."""
+        frontier = self.root
+        for token in tokens:
+            frontier = self.place(frontier, self.context.new_tensor([[token]]))
+
+    def leave_out_aux(self) -> None:
+        """The draft goes without the drafter's auxiliary rows."""
+        self._takes_aux = False
+
+    def take(self, draft: Draft) -> None:
+        """The draft was grown and padded elsewhere, from this builder's context."""
+        self._grown = draft
+
     def build(self, *, pad_to: int = 0) -> Draft:
         """The draft, with dead rows appended up to `pad_to` rows."""
+        if self._grown is not None:
+            return self._grown
         levels = self._levels
         made = {
             name: torch.cat([getattr(level, name) for level in levels])
@@ -155,7 +177,7 @@ class TreeBuilder:
             parents = torch.where(parents >= 0, row_of[parents.clamp_min(0)], parents)[origin]
         alive, calls = made["alive"][origin], tuple(self._calls)
         dead = pad_to - len(origin)
-        return Draft(
+        draft = Draft(
             tokens=padded(made["tokens"][origin].clamp_min(0), dead, 0),
             parents=padded(torch.where(alive, parents, -1), dead, -1),
             alive=padded(alive, dead, False),
@@ -166,10 +188,13 @@ class TreeBuilder:
             chain=all(len(level) == 1 for level in levels),
             draws=calls if any(call.how != "place" for call in calls) else None,
             calls=calls,
+            takes_aux=self._takes_aux,
         )
+        # Made here, a captured function that grows a draft makes it too.
+        return replace(draft, seen=draft.ancestors())
 
     def _root(self) -> Frontier:
-        context = self._context
+        context = self.context
         zero = context.new_zeros(1)
         root = Frontier(
             nodes=zero,

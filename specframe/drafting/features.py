@@ -1,4 +1,4 @@
-"""Drafting with a network over true features, as both EAGLE drafters do it.
+"""Drafting with a network over true features, as EAGLE's drafters and mtp do it.
 
 Pair t is (state of token t, token t + 1), at position t and slot t of the draft's cache; what the
 network gives there predicts the state of token t + 1.
@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from specframe.cache.base import CacheManager, Keeper, Window
-from specframe.drafter.base import Drafter, Expand, Growing
-from specframe.drafting.levels import Level, Levels
+from specframe.buffers.contiguous import Contiguous
+from specframe.buffers.passes import Scratch
+from specframe.cache.base import CacheManager
+from specframe.capture.drafts import CapturableDraft, Expand
+from specframe.drafter.base import Drafter, Traits
+from specframe.drafting.cache_view import CacheView
+from specframe.drafting.feeding import Feeding, Level, Run
 from specframe.heads.layers import View
 from specframe.records import Context, StepRecord
-from specframe.runtime.base import Runtime, Tensors
-from specframe.target.base import PREFILL_ROWS
-from specframe.types import Frontier, Proposal, TargetOutput
+from specframe.runtime.base import Runtime
+from specframe.target.base import PREFILL_ROWS, causal_rows
+from specframe.types import Frontier, Needs, Proposal, Rows, TargetOutput, Tensors
 
 
 class FeatureNet(Protocol):
@@ -62,7 +65,7 @@ class FeatureDrafter(Drafter):
     -> [F, Vd]; ids [Vd] target ids of the head's rows, None for the target's vocabulary.
     """
 
-    gives_laws: ClassVar[bool] = True
+    traits = Traits(needs=Needs(own_cache=True), laws="logits")
 
     def __init__(
         self,
@@ -78,60 +81,80 @@ class FeatureDrafter(Drafter):
     ) -> None:
         self.net = net
         self._embed, self._head, self._ids = embed, head, ids
-        self._cache, self._runtime = cache, runtime
+        self._cache, self._launch = cache, runtime.launch
         self._device, self._dtype = device, dtype
         self._source = type(self).__name__.lower()
-        self._levels: dict[int, Level] = {}
+        self._feeding: Feeding | None = None
+        self._layers: tuple[int, ...] = ()  # of the network, by their number in the cache
         self._forget()
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._context = context
-        self._cache.launcher = self._runtime.recording
-        self._cache.reset(rows=context.max_slots, device=self._device)
+        self._cache.open(0, columns=context.max_columns, device=self._device)
         self._forget()
         self._pending.parts.append(self._taken(out, None))
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
-        states = self._feed(frontier) if frontier.depth else self._catch_up(frontier)
-        if states is None:
+        if frontier.depth == 0:
+            states = self._start(frontier)
+        elif self._feeding is None:
             return []
-        return self._offer(states, frontier.depth)
+        else:
+            states = self._feeding.feed(frontier, self._run_at(frontier.depth))
+        return [] if states is None else self._offer(states, frontier.depth)
 
-    def growing(self, most: int) -> Growing | None:
-        state, cache = self._caught_up(), self._cache
-        if state is None:
+    def capturable(self, max_expanded: int) -> CapturableDraft | None:
+        state = self._caught_up()
+        fixed = self._cache.fixed(max_expanded) if isinstance(self._cache, Contiguous) else None
+        if state is None or fixed is None:
             return None
-        cache.reserve(most)
-        layers, held = cache.layers, cache.held(cache.layers)
-        assert held is not None, "the network has run"
-        width = self._runtime.columns(cache.width, held[0].shape[2])
-        cache.discard()
 
-        def source(fed: Tensors, held: Tensors) -> Expand:
-            window = Window(layers, held, width)
+        def source(inputs: Tensors, buffers: Tensors) -> Expand:
+            state, base = inputs
+            return self._expanding(state, fixed.over(base, buffers))
 
-            def run(rows: Tensors, depth: int) -> Tensor:
-                return self._forward(rows, window, self._stage(depth))
+        key = (self, fixed.layers, fixed.width)
+        return CapturableDraft(
+            inputs=(state, fixed.base), buffers=fixed.buffers, key=key, source=source
+        )
 
-            state, length = fed
-            levels = Levels(state=state, length=length, width=width, run=run, offer=self._offer)
-            return levels.expand
+    def _expanding(self, state: Tensor, scratch: Scratch) -> Expand:
+        """`expand` from the root's state [1, H] on, over tensors alone."""
+        feeding: Feeding | None = None
 
-        fed = (state, cache.length_tensor)
-        return Growing(fed=fed, held=held, key=(self, width), source=source)
+        def expand(frontier: Frontier) -> Sequence[Proposal]:
+            nonlocal feeding
+            if frontier.depth == 0:
+                root = Level.of_root(frontier, state)
+                feeding = Feeding(scratch, length=scratch.base, root=root)
+                return self._offer(state, 0)
+            assert feeding is not None, "the root comes first"
+
+            depth = frontier.depth
+
+            def run(rows: Rows, states: Tensor) -> Tensor:
+                assert rows.tokens is not None
+                view = CacheView(scratch.opened(rows))
+                return self._through(states, rows.tokens, view, self._stage(depth))
+
+            states = feeding.feed(frontier, run)
+            return [] if states is None else self._offer(states, depth)
+
+        return expand
 
     def observe(self, record: StepRecord) -> None:
         rows = torch.tensor([0, *record.path], device=record.draft.tokens.device)
         self._pending.parts.append(self._taken(record.out, rows))
-        self._cache.discard()
-        self._levels = {}
+        self._cache.discard(0)
+        self._feeding = None
 
     def truncate(self, length: int) -> None:
         pairs = max(length - 1, 0)
-        self._cache.truncate(min(self._cache.length, pairs))
-        self._outputs.truncate(self._cache.length)
-        self._pending.truncate(pairs - self._cache.length)
-        self._levels = {}
+        length = min(self._cache.lengths[0], pairs)
+        self._cache.truncate(0, length)
+        self._outputs.truncate(length)
+        self._pending.truncate(pairs - length)
+        self._feeding = None
 
     def _offer(self, states: Tensor, depth: int) -> Sequence[Proposal]:
         """The children of nodes at a depth, whose states are [F, ...]."""
@@ -143,7 +166,8 @@ class FeatureDrafter(Drafter):
         return self._head(states)
 
     def _stage(self, depth: int) -> int:
-        """What `net` is told of a depth (0: true features) where its passes differ; 0 is untold."""
+        """Index of the network's module for a depth (0: true features), where it has one per depth;
+        0 means the same module throughout."""
         return 0
 
     def _entering(self, features: Tensor) -> Tensor:
@@ -153,23 +177,23 @@ class FeatureDrafter(Drafter):
     def _forget(self) -> None:
         self._pending = _Chunks()  # features of committed tokens that the network has not seen
         self._outputs = _Chunks()  # states that it gave for the others, for going back
-        self._levels = {}
+        self._feeding = None
 
     def _taken(self, out: TargetOutput, rows: Tensor | None) -> Tensor:
         """[R, W] a copy of the taps side by side, on the network's device and in its dtype."""
-        found = [out.taps[name] for name in self.needs.taps]
+        found = [out.taps[name] for name in self.traits.needs.taps]
         if rows is not None:
             found = [one.index_select(0, rows.to(one.device)) for one in found]
         # `cat` copies, which the records ask of whoever keeps one.
         joined = torch.cat([one.to(self._device) for one in found], dim=-1)
         return joined.to(self._dtype)
 
-    def _catch_up(self, frontier: Frontier) -> Tensor | None:
+    def _start(self, frontier: Frontier) -> Tensor | None:
         """[1, H] the predicted state of the root, with which a draft begins."""
         states = self._caught_up()
         if states is not None:
-            none = frontier.nodes.new_empty((1, 0))
-            self._levels = {0: Level(frontier.nodes, states, none)}
+            root = Level.of_root(frontier, states)
+            self._feeding = Feeding(self._cache, length=self._cache.lengths[0], root=root)
         return states
 
     def _caught_up(self) -> Tensor | None:
@@ -185,70 +209,37 @@ class FeatureDrafter(Drafter):
     def _extend(self, features: Tensor) -> None:
         """Feed true features [R, W] of the next pairs and commit their keys."""
         cache, count = self._cache, len(features)
-        slots = cache.reserve(count)
-        start = cache.length + 1
-        columns = torch.arange(cache.width, device=self._device)
-        states = self._run(
-            self._entering(features),
-            self._context.ids[start : start + count],
-            depth=0,
-            slots=slots,
-            visible=columns[None, :] <= slots[:, None],
-        )
-        cache.commit(slots, count, moved=False)
+        start = cache.lengths[0] + 1
+        rows = causal_rows(self._context.ids[start : start + count], cache)
+        states = self._run(self._entering(features), rows, depth=0)
+        cache.commit(rows.slots, [count], moved=[False])
         self._outputs.parts.append(states)
 
-    def _feed(self, frontier: Frontier) -> Tensor | None:
-        """[F, H] predicted states of drafted nodes, each fed with its parent's own prediction."""
-        cache, above = self._cache, self._levels.get(frontier.depth - 1)
-        if above is None:
-            return None
-        places = above.parents(frontier)
-        slots = cache.reserve(len(frontier))
-        path = torch.cat([above.slots[places], slots[:, None]], dim=1)
-        visible = torch.zeros((len(slots), cache.width), dtype=torch.bool, device=self._device)
-        visible[:, : cache.length] = True
-        visible.scatter_(1, path, True)
-        states = self._run(
-            above.states[places],
-            frontier.tokens.clamp_min(0),  # a dead node has no token
-            depth=frontier.depth,
-            slots=slots,
-            visible=visible,
-        )
-        level = Level(frontier.nodes, states, path)
-        self._levels[frontier.depth] = level.joined(self._levels.get(frontier.depth))
-        return states
+    def _run_at(self, depth: int) -> Run:
+        """How the nodes of a depth are run; each is fed with its parent's own prediction."""
+        return lambda rows, states: self._run(states, rows, depth=depth)
 
-    def _run(
-        self, states: Tensor, tokens: Tensor, *, depth: int, slots: Tensor, visible: Tensor
-    ) -> Tensor:
+    def _run(self, states: Tensor, rows: Rows, *, depth: int) -> Tensor:
         """States of one pass of the network over states [R, ...] and tokens [R]."""
-        first = self._cache.length + depth - 1
-        positions = torch.full_like(slots, first) if depth else slots
-        cache, stage = self._cache, self._stage(depth)
-        layers = cache.layers
-        held = cache.held(layers)
-        if not held:  # the first pass runs every layer and makes their buffers
-            return self._forward((states, tokens, positions, slots, visible), cache, stage)
-        width = self._runtime.columns(cache.width, held[0].shape[2])
-        visible = functional.pad(visible, (0, width - visible.shape[1]))
-        fed = (states, tokens, positions, slots, visible)
-        seen = width if self._runtime.one_width else None
+        assert rows.tokens is not None
+        stage, opened = self._stage(depth), self._cache.opened(rows)
+        form = opened.form(self._layers, [None])
+        if form is None:  # the first pass of a text runs every layer and makes their buffers
+            view = CacheView(opened)
+            states = self._through(states, rows.tokens, view, stage)
+            self._layers = tuple(view.layers)
+            return states
 
-        def run(fed: Tensors, held: Tensors) -> Tensors:
-            return (self._forward(fed, Window(layers, held, seen), stage),)
+        def run(inputs: Tensors, buffers: Tensors) -> Tensors:
+            states, tokens, *rest = inputs
+            view = CacheView(form.attached(tuple(rest), buffers))
+            return (self._through(states, tokens, view, stage),)
 
-        key = (self, stage, len(tokens), seen)
-        return self._runtime.wrap(run, key)(fed, held)[0]
+        key = (self, stage, len(rows.tokens), form.key)
+        inputs = (states, rows.tokens, *form.inputs)
+        return self._launch.wrap(run, key)(inputs, form.buffers)[0]
 
-    def _forward(self, fed: Tensors, keeper: Keeper, stage: int) -> Tensor:
-        """fed: states [R, ...], tokens [R], positions [R], slots [R], visible [R, S]."""
-        states, tokens, positions, slots, visible = fed
-
-        def keep(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            return keeper.update(layer, keys, values, slots)
-
-        view = View(positions=positions, visible=visible, keep=keep)
-        told = (stage,) if stage else ()
-        return self.net(states[None], self._embed(tokens)[None], view, *told)[0]
+    def _through(self, states: Tensor, tokens: Tensor, view: View, stage: int) -> Tensor:
+        """[R, ...] states that the network gives over states [R, ...] and tokens [R]."""
+        which = (stage,) if stage else ()
+        return self.net(states[None], self._embed(tokens)[None], view, *which)[0]

@@ -110,4 +110,4 @@ def target_head(target: Target, ids: Tensor | None, runtime: Runtime) -> Table:
         columns.append((whole(block) - zero).index_select(-1, rows))
     weight = torch.cat(columns).t().contiguous()  # [Vd, H]
     bias = zero[0, rows] if bool(zero.any()) else None
-    return runtime.table(weight, bias)
+    return runtime.weights.pack_table(weight, bias)

@@ -103,7 +103,7 @@ def eagle3_head(
     if len(ids) < len(weight):
         weight = weight[kept]
 
-    table = runtime.table(weight)
+    table = runtime.weights.pack_table(weight)
 
     def head(states: Tensor) -> Tensor:
         return table(net.normed(states))
@@ -123,4 +123,4 @@ def eagle_head(net: EagleNet, ids: Tensor | None, target: Target, runtime: Runti
         )
     if ids is not None:
         weight = weight[ids]
-    return runtime.table(weight)
+    return runtime.weights.pack_table(weight)

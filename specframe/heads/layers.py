@@ -1,14 +1,15 @@
 """Llama-style layers of a draft network: grouped heads, rotary positions, RMSNorm, SwiGLU.
 
 Module names are those of the published files. A layer knows no cache: it hands its keys to
-`View.keep`, which writes them where the caller wants (a CacheManager, or a list while training).
+`View.attend`, which writes them where the caller wants: into a cache, or a list while training.
 Letters beside those of `types.py`: B batch, h heads, s head size.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import torch
@@ -61,14 +62,55 @@ class KeepKeys(Protocol):
         """keys, values [B, h, R, s] -> the same over S slots."""
 
 
+class View(ABC):
+    """Where the rows of a pass stand, and what their attention reads."""
+
+    positions: Tensor  # [R] or [B, R] int64
+
+    @abstractmethod
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Store keys and values [B, kv heads, R, s] of a layer; what the rows read [B, h, R, s]."""
+
+    @abstractmethod
+    def later(self, count: int) -> View:
+        """The view of a module whose text begins `count` tokens later."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class View:
-    """Where rows stand and what they see. positions [R] or [B, R]; visible [R, S] (or [B, 1, R, S])
-    bool, None for plain causal rows that see nothing before themselves."""
+class KeptView(View):
+    """A view whose keys a function keeps, as training does it."""
 
     positions: Tensor
-    visible: Tensor | None
+    visible: Tensor | None  # [R, S] or [B, 1, R, S] bool; None: plain causal rows, nothing before
     keep: KeepKeys
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        grouped = queries.shape[1] != keys.shape[1]
+        keys, values = self.keep(layer, keys, values)
+        return functional.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=self.visible,
+            is_causal=self.visible is None,
+            enable_gqa=grouped,
+        )
+
+    def later(self, count: int) -> View:
+        if self.visible is None:
+            return self
+        visible = without_first(self.visible, count)
+        return replace(self, positions=(self.positions - count).clamp_min(0), visible=visible)
+
+
+def without_first(visible: Tensor, count: int) -> Tensor:
+    """[R, S] visible without the first `count` slots of each row, which lie in the order of a path.
+
+    The first tokens have no state of the modules before to go with. A row of such a token keeps
+    all, since nothing comes of it.
+    """
+    kept = visible & (visible.cumsum(-1) > count)
+    return kept | (visible & ~kept.any(-1, keepdim=True))
 
 
 class RMSNorm(nn.Module):
@@ -109,15 +151,7 @@ class Attention(nn.Module):
             queries, keys = self.q_norm(queries), self.k_norm(keys)
         cos, sin = self._angles(view.positions, x.dtype)
         queries, keys = _rotated(queries, cos, sin), _rotated(keys, cos, sin)
-        keys, values = view.keep(self.layer, keys, values)
-        mixed = functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=view.visible,
-            is_causal=view.visible is None,
-            enable_gqa=self.shape.heads != self.shape.kv_heads,
-        )
+        mixed = view.attend(self.layer, queries, keys, values)
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:

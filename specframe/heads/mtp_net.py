@@ -7,7 +7,7 @@ modules at once, each with what the module before it gave at the token before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
@@ -116,17 +116,7 @@ class MTPNet(nn.Module):
 
     def _run(self, index: int, states: Tensor, embedded: Tensor, view: View) -> Tensor:
         module = self.module(index)
-        if index and view.visible is not None:
-            # Its pairs begin that many tokens later.
-            positions = (view.positions - index).clamp_min(0)
-            visible = _without_first(view.visible, index)
-            view = replace(view, positions=positions, visible=visible)
+        if index:
+            view = view.later(index)  # its pairs begin that many tokens later
         made = module.predict(states, embedded, view)
         return module.shared_head.norm(made) if self.options.recycle == "post_norm" else made
-
-
-def _without_first(visible: Tensor, count: int) -> Tensor:
-    """The first `count` tokens of a path have no state of the modules before to go with. Slots lie
-    in the order of a path; a row of such a token keeps all, since nothing comes of it."""
-    kept = visible & (visible.cumsum(-1) > count)
-    return kept | (visible & ~kept.any(-1, keepdim=True))

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specframe.cache.base import CacheManager
+from specframe.cache.base import Layout, Opened
 from specframe.kernel.library import Block, KernelPass, Matrix, library
 from specframe.kernel.matrix import PackedLinear
 from specframe.runtime.base import Trunk
-from specframe.types import Rows
 
 # Rotary halves, RMS norms, gated SiLU, residual stream; what else they have is checked below.
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
@@ -49,22 +48,24 @@ class FusedTrunk(Trunk):
     def __call__(
         self,
         hidden: Tensor,
-        rows: Rows,
-        cache: CacheManager,
+        opened: Opened,
         *,
         layers: tuple[int, int],
         skip: frozenset[str] = frozenset(),
         taps: Collection[str] = (),
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> tuple[Tensor, dict[str, Tensor]] | None:
         count, (first, last) = len(hidden), layers
+        layout = opened.layout(range(first, last), self._like)
+        if layout is None:
+            return None
         stream = hidden.clone(memory_format=torch.contiguous_format)
-        cos, sin = self._rotary(stream[None], rows.positions[None])
+        cos, sin = self._rotary(stream[None], opened.positions[None])
         cos, sin = cos[0].contiguous(), sin[0].contiguous()
         found = {f"resid:{i}": torch.empty_like(stream) for i in range(first, last + 1)}
         found = {name: one for name, one in found.items() if name in taps}
-        visible, slots = rows.visible.contiguous(), rows.slots.contiguous()
-        keys, values, capacity = self._buffers(cache, layers)
-        seen = torch.empty((count, cache.width + 2), dtype=torch.int32)
+        keys, values, capacity = self._addresses(layout)
+        width = layout.visible.shape[1]
+        seen = torch.empty((count, width + 2), dtype=torch.int32)
         what = KernelPass(
             blocks=self._blocks,
             first=first,
@@ -74,9 +75,9 @@ class FusedTrunk(Trunk):
             stream=stream.data_ptr(),
             cos=cos.data_ptr(),
             sin=sin.data_ptr(),
-            slots=slots.data_ptr(),
-            visible=visible.data_ptr(),
-            width=cache.width,
+            slots=layout.slots.data_ptr(),
+            visible=layout.visible.data_ptr(),
+            width=width,
             keys=ctypes.addressof(keys),
             values=ctypes.addressof(values),
             capacity=ctypes.addressof(capacity),
@@ -100,14 +101,13 @@ class FusedTrunk(Trunk):
         what.scratch = self._scratch.data_ptr()
         library().run(byref(what))
 
-    def _buffers(self, cache: CacheManager, layers: tuple[int, int]) -> tuple[Any, Any, Any]:
+    def _addresses(self, layout: Layout) -> tuple[Any, Any, Any]:
         """Addresses of each layer's keys and values, and the slots allocated for it."""
         count = len(self._blocks)
         keys, values, capacity = (c_void_p * count)(), (c_void_p * count)(), (c_long * count)()
-        for layer in range(*layers):
-            held = cache.buffers(layer, self._like)
-            keys[layer], values[layer] = held[0].data_ptr(), held[1].data_ptr()
-            capacity[layer] = held[0].shape[2]
+        for layer, buffer in layout.keys.items():
+            keys[layer], values[layer] = buffer.data_ptr(), layout.values[layer].data_ptr()
+            capacity[layer] = buffer.shape[2]
         return keys, values, capacity
 
     def _block(self, block: Any) -> Block:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,6 @@ class Laws:
 
     logits [N, V] raw; context [T] the tokens up to and including the root. position: of the token
     that the root's law produces, [] where it must be no host integer.
-    ask: does what makes the laws that `known` tells, where another has made them out of sight.
     """
 
     def __init__(
@@ -33,7 +30,6 @@ class Laws:
         self.logits = logits
         self.sampling = sampling
         self.position = context.shape[0] if position is None else position
-        self.ask: Callable[[], object] | None = None
         self._context = context
         self._scores: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self._laws: dict[tuple[int, int], Tensor] = {}
@@ -60,12 +56,14 @@ class Laws:
             self._laws[key] = self.sampling.warp(self.scores(nodes, depth), nodes[:, None])
         return self._laws[key]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has asked for a law yet."""
+        return not self._scores
+
     def known(self) -> Tensor:
         """[N] probability of each row's token by the law at its parent, where a rule has asked for
         that law; NaN elsewhere. A diagnostic: no law is made for it."""
-        if self.ask is not None:
-            self.ask()
-            self.ask = None
         draft, parents = self.draft, self.draft.parents
         found = torch.full(parents.shape, torch.nan, dtype=torch.float64, device=parents.device)
         for (_, depth), (_, nodes) in list(self._scores.items()):

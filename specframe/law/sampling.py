@@ -55,7 +55,7 @@ class Sampling:
     """Processors and warpers of one run, shared by target and drafts.
 
     greedy: temperature 0. path_dependent: the law at a node depends on more than its own logits.
-    extra_syncs: host reads that the processors make in each call.
+    host_reads: host reads that the processors make in each call.
     """
 
     def __init__(
@@ -72,9 +72,8 @@ class Sampling:
         self.processors = processors
         self.warpers = warpers
         self.path_dependent = len(processors) > 0
-        self.extra_syncs = sum(
-            getattr(one, "extra_syncs", int(type(one).__name__ in _READS_HOST))
-            for one in processors
+        self.host_reads = sum(
+            getattr(one, "host_reads", int(type(one).__name__ in _READS_HOST)) for one in processors
         )
 
     @property

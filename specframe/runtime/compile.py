@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from specframe.runtime.base import RUNTIMES, Pass, Runtime, Tensors
+from specframe.runtime.base import RUNTIMES, Launch, Pass, Runtime, Tensors, Weights
 from specframe.storage.cache_folder import cache_root
 
 _KEPT = 32  # passes; the oldest make way
@@ -35,8 +35,24 @@ class Compile(Runtime):
     the disk.
     """
 
+    def __init__(
+        self,
+        *,
+        freeze: bool | Literal["auto"],
+        autotune: bool | Literal["auto"],
+        buckets: list[int] | None,
+    ) -> None:
+        launch = CompileLaunch(freeze=freeze, autotune=autotune, buckets=buckets)
+        super().__init__(launch=launch, weights=Weights())
+
+
+class CompileLaunch(Launch):
+    """Compiles the passes that `prepare` asks for; see `Compile`.
+
+    The slots of a cache are no fixed size of a pass (`one_width`), so a pass sees all of them.
+    """
+
     one_width: ClassVar[bool] = False
-    prepares: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -45,7 +61,8 @@ class Compile(Runtime):
         autotune: bool | Literal["auto"],
         buckets: list[int] | None,
     ) -> None:
-        super().__init__(buckets=buckets)
+        super().__init__(buckets)
+        self.prepared_s = 0.0  # seconds that compiling took so far
         self._freeze, self._autotune = freeze, autotune
         self._passes: dict[Hashable, Pass] = {}
         self._limits: set[int] = set()  # row counts beyond the buckets that are prepared
@@ -57,10 +74,10 @@ class Compile(Runtime):
         found = self._passes.get(key)
         if found is not None or not self._wanted:
             return found or fn
-        return lambda fed, held: self._first(fn, key, fed, held)
+        return lambda inputs, buffers: self._first(fn, key, inputs, buffers)
 
-    def columns(self, needed: int, room: int) -> int:
-        return room
+    def columns(self, needed: int, allocated: int) -> int:
+        return allocated
 
     def bucket(self, rows: int, limit: int) -> int:
         padded = super().bucket(rows, limit)
@@ -69,6 +86,10 @@ class Compile(Runtime):
         return limit
 
     def prepare(self, rehearse: Callable[[int], None], *, most: int, limit: int) -> None:
+        """Compile what will be run: `rehearse(rows)` runs the passes of a draft of so many rows.
+
+        most: rows that a draft can have; limit: rows that it may be padded to.
+        """
         sizes = _sizes(self.buckets or [], most, limit)
         self._limits.add(sizes[-1])
         self._wanted = tuple(sizes)
@@ -82,16 +103,16 @@ class Compile(Runtime):
         finally:
             self._wanted = ()
 
-    def _first(self, fn: Pass, key: Hashable, fed: Tensors, held: Tensors) -> Tensors:
+    def _first(self, fn: Pass, key: Hashable, inputs: Tensors, buffers: Tensors) -> Tensors:
         """Compile a pass whose rows are wanted, and run it."""
-        rows, device = len(fed[0]), fed[0].device
+        rows, device = len(inputs[0]), inputs[0].device
         if rows not in self._wanted or not self._is_usable(device):
-            return fn(fed, held)
+            return fn(inputs, buffers)
         if not self._num_compiled:
             counts = ", ".join(map(str, self._wanted))
             _say(f"compiling passes of {counts} rows; they are kept in {_folder()}")
         start = time.perf_counter()
-        made, outputs, reason = _compiled(fn, fed, held, self._options(device))
+        made, outputs, reason = _compiled(fn, inputs, buffers, self._options(device))
         self.prepared_s += time.perf_counter() - start
         self._num_compiled += reason is None
         if reason is not None:
@@ -137,19 +158,19 @@ def _sizes(buckets: list[int], most: int, limit: int) -> list[int]:
 
 
 def _compiled(
-    fn: Pass, fed: Tensors, held: Tensors, options: dict[str, Any]
+    fn: Pass, inputs: Tensors, buffers: Tensors, options: dict[str, Any]
 ) -> tuple[Pass, Tensors, str | None]:
     """A compiled pass and what it gives here; where that fails the pass itself, and why."""
 
-    def run(fed: Tensors, held: Tensors) -> Tensors:
-        return fn(fed, held)
+    def run(inputs: Tensors, buffers: Tensors) -> Tensors:
+        return fn(inputs, buffers)
 
     # Compiled code belongs to a code object, of which every pass needs its own.
     alone = types.FunctionType(
         run.__code__.replace(), run.__globals__, "run", None, run.__closure__
     )
     os.environ[_CACHE] = _folder()
-    _mark(fed, held)
+    _mark(inputs, buffers)
     guards: Any = {"guard_filter_fn": _no_guards}
     compiled: Pass = torch.compile(alone, fullgraph=True, dynamic=False, options=guards)
     from torch._inductor import config as inductor
@@ -157,20 +178,20 @@ def _compiled(
     try:
         # Not by `options`: whether weights are constants is asked before inductor gets the graph.
         with inductor.patch(options):
-            return compiled, compiled(fed, held), None
+            return compiled, compiled(inputs, buffers), None
     except Exception as error:  # dynamo, inductor and the compilers below them raise all sorts
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return fn, fn(fed, held), (lines or [type(error).__name__])[0][:200]
+        return fn, fn(inputs, buffers), (lines or [type(error).__name__])[0][:200]
 
 
-def _mark(fed: Tensors, held: Tensors) -> None:
+def _mark(inputs: Tensors, buffers: Tensors) -> None:
     """Say which sizes are not fixed: the slots, in the buffers and in the masks over them."""
-    if not held:
+    if not buffers:
         return
-    slots = held[0].shape[2]
-    for buffer in held:
+    slots = buffers[0].shape[2]
+    for buffer in buffers:
         torch._dynamo.mark_dynamic(buffer, 2)
-    for one in fed[1:]:
+    for one in inputs[1:]:
         if one.dim() > 1 and one.shape[-1] == slots:
             torch._dynamo.mark_dynamic(one, one.dim() - 1)
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
-from specframe.runtime.base import RUNTIMES, Pass, Runtime
+from specframe.runtime.base import RUNTIMES, Plain, Runtime, Weights
 
 
 @RUNTIMES.register("eager")
 class Eager(Runtime):
-    """No capture, no compilation: the reference for every other runtime."""
+    """No capture, no compilation, torch's own products: the reference for every other runtime."""
 
     def __init__(self, *, buckets: list[int] | None) -> None:
-        super().__init__(buckets=buckets)
-
-    def wrap(self, fn: Pass, key: Hashable) -> Pass:
-        return fn
+        super().__init__(launch=Plain(buckets), weights=Weights())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from specframe.runtime.base import RUNTIMES, Pass, Runtime, Trunk
+from specframe.runtime.base import RUNTIMES, Plain, Runtime, Trunk, Weights
+
+Kept = Literal["float32", "bfloat16", "int8"]
+Kernel = Literal["auto", "own", "onednn", "torch"]
 
 
 @RUNTIMES.register("packed")
@@ -33,13 +36,21 @@ class Packed(Runtime):
     def __init__(
         self,
         *,
-        weights: Literal["float32", "bfloat16", "int8"],
-        drafts: Literal["float32", "bfloat16", "int8"],
-        kernel: Literal["auto", "own", "onednn", "torch"],
+        weights: Kept,
+        drafts: Kept,
+        kernel: Kernel,
         cuda: str | None,
         buckets: list[int] | None,
     ) -> None:
-        super().__init__(buckets=buckets)
+        packed = PackedWeights(weights=weights, drafts=drafts, kernel=kernel)
+        super().__init__(launch=Plain(buckets), weights=packed)
+
+
+class PackedWeights(Weights):
+    """Weights in panels for the compiled kernel; see `Packed` for the choices."""
+
+    def __init__(self, *, weights: Kept, drafts: Kept, kernel: Kernel) -> None:
+        super().__init__()
         self._kernel = kernel
         self._weights, self._drafts = weights, drafts
 
@@ -52,12 +63,8 @@ class Packed(Runtime):
             "from float32's"
         )
 
-    def drafting(self) -> Runtime:
-        drafts, kernel, buckets = self._drafts, self._kernel, self.buckets
-        return Packed(weights=drafts, drafts=drafts, kernel=kernel, cuda=None, buckets=buckets)
-
-    def wrap(self, fn: Pass, key: Hashable) -> Pass:
-        return fn
+    def for_drafts(self) -> Weights:
+        return PackedWeights(weights=self._drafts, drafts=self._drafts, kernel=self._kernel)
 
     def adopt(self, model: nn.Module) -> Trunk | None:
         if not _is_ours(model) or not _compiled():
@@ -86,16 +93,16 @@ class Packed(Runtime):
             return dict.fromkeys(shapes, self._kernel)
         return dict(chosen(shapes, joined=of_family(model.config)))
 
-    def draft(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
+    def pack_head(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         if _is_ours(net) and _compiled():
             from specframe.kernel.matrix import pack_linears
 
             pack_linears(net, kept=self._drafts, but=tables)
 
-    def table(self, weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    def pack_table(self, weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or not _compiled():
-            return super().table(weight, bias)
+            return super().pack_table(weight, bias)
         from specframe.kernel import matrix
 
         return matrix.PackedMatrix(weight, bias, kept=self._drafts)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 
-from specframe.components import Parts
+from specframe.capture.wrappers import captured
+from specframe.components import Components
 from specframe.errors import ConfigError
 from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.law.streams import Streams
 from specframe.loop import Decoding
+from specframe.measure.clock import Clock
 from specframe.records import Observer, StepRecord
 from specframe.session.stopping import StopConfig, build_stopping
 
@@ -60,6 +62,14 @@ class Settings:
     raw: bool
 
 
+@runtime_checkable
+class ReadsHost(Protocol):
+    """An acceptance rule that waits for the device beyond the step's own read."""
+
+    def host_reads(self, path_dependent: bool) -> int:
+        """Waits of one decision, under processors that depend on the path or not."""
+
+
 class TextStream:
     """Text of an answer token by token; the pieces concatenate to the decoded whole."""
 
@@ -91,9 +101,10 @@ class Engine:
     came before.
     """
 
-    def __init__(self, parts: Parts, settings: Settings) -> None:
+    def __init__(self, parts: Components, settings: Settings) -> None:
         self.parts = parts
         self.settings = settings
+        self._running = captured(parts)  # the same, as the loop runs them
         target = parts.target
         outside = [one for one in self.eos_ids if not 0 <= one < target.vocab_size]
         if outside:
@@ -139,30 +150,39 @@ class Engine:
         tokenizer = self.parts.target.tokenizer
         return "" if tokenizer is None else tokenizer.decode(tokens)
 
-    def extra_syncs(self) -> dict[str, int]:
-        """Host reads that the parts declare beyond the one of each step.
+    def host_reads(self) -> dict[str, int]:
+        """Waits for the device that the components declare beyond the one of each step.
 
         drafter, tree and accept: in a step; sampling: in each call of the processors.
         """
         parts, sampling = self.parts, self.sampling(prompt_length=1)
+        rule, by_path = parts.accept, sampling.path_dependent
         return {
-            "drafter": parts.drafter.extra_syncs,
-            "tree": parts.tree.extra_syncs,
-            "accept": parts.accept.extra_syncs(sampling.path_dependent),
-            "sampling": sampling.extra_syncs,
+            "drafter": parts.drafter.traits.host_reads,
+            "tree": parts.tree.host_reads,
+            "accept": rule.host_reads(by_path) if isinstance(rule, ReadsHost) else 0,
+            "sampling": sampling.host_reads,
         }
 
     def decoding(
-        self, *, max_new_tokens: int | None = None, observers: Sequence[Observer] = ()
+        self,
+        *,
+        max_new_tokens: int | None = None,
+        observers: Sequence[Observer] = (),
+        clock: Clock | None = None,
     ) -> Decoding:
-        """A loop over this engine's parts, to be stepped by hand."""
+        """A loop over this engine's components, to be stepped by hand.
+
+        clock: what stamps the phases of each step; None: one of its own.
+        """
         return Decoding(
-            self.parts,
+            self._running,
             max_new_tokens=max_new_tokens or self.settings.max_new_tokens,
             sampling=self.sampling,
             stopping=self._stopping,
             streams=lambda sequence: Streams(seed=self.settings.seed, sequence=sequence),
             observers=observers,
+            clock=clock,
         )
 
     def stream(
@@ -177,11 +197,13 @@ class Engine:
         """Events of one answer as it is made; returns the Generation (`yield from` gives it)."""
         decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
         tokens = self.encode(prompt)
-        text, step = TextStream(self), 0
-        for token in decoding.begin(tokens, sequence=sequence):
-            yield Event("first", token, text.add(token), step)
-        while decoding.finish_reason is None:
-            record, step = decoding.step(), step + 1
+        text = TextStream(self)
+        for step, emission in enumerate(decoding.run(tokens, sequence=sequence)):
+            record = emission.record
+            if record is None:
+                (token,) = emission.tokens
+                yield Event("first", token, text.add(token), step)
+                continue
             refused = _refused(record) if show_rejected else None
             for place, (kind, token) in enumerate(_kinds(record)):
                 if place == record.num_accepted and refused is not None:
@@ -194,7 +216,7 @@ class Engine:
             prompt_tokens=tokens,
             tokens=text.tokens,
             text=text.shown,
-            finish_reason=decoding.finish_reason,
+            finish_reason=decoding.finish_reason or "",
         )
 
     def generate(
@@ -208,14 +230,14 @@ class Engine:
         """The whole answer to one prompt."""
         decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
         prompt_tokens = self.encode(prompt)
-        tokens = decoding.begin(prompt_tokens, sequence=sequence)
-        while decoding.finish_reason is None:
-            tokens += decoding.step().tokens
+        tokens: list[int] = []
+        for emission in decoding.run(prompt_tokens, sequence=sequence):
+            tokens += emission.tokens
         return Generation(
             prompt_tokens=prompt_tokens,
             tokens=tokens,
             text=self.decode(tokens),
-            finish_reason=decoding.finish_reason,
+            finish_reason=decoding.finish_reason or "",
         )
 
     def sampling(self, prompt_length: int) -> Sampling:

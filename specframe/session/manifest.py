@@ -22,7 +22,9 @@ import specframe
 from specframe.models.package import local_folder
 from specframe.models.tokenizer import identity_of
 from specframe.session.engine import Engine
+from specframe.session.warmup import prepared_s
 from specframe.target.base import Target
+from specframe.tree.base import explanation_of
 
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "gguf", "numpy"),
@@ -56,7 +58,7 @@ def recorded(output_dir: Path, *, engine: Engine | None, config: dict[str, Any])
         write_json(path, facts | {"state": state, "ended": _now(), "error": text})
         raise
     if engine is not None:  # a baseline is made ready later
-        facts["compile_s"] = engine.parts.runtime.prepared_s
+        facts["compile_s"] = prepared_s(engine.parts.runtime.launch)
     write_json(path, facts | {"state": "finished", "ended": _now()})
 
 
@@ -66,12 +68,12 @@ def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     draft = getattr(parts.drafter, "model", None)
     return {
         **surroundings(config),
-        "synthetic": parts.drafter.synthetic,  # the drafter is told the text: no method's figures
+        "synthetic": parts.drafter.traits.synthetic,  # the drafter knows the text
         "seed": engine.settings.seed,
-        "extra_syncs": engine.extra_syncs(),
-        "kernels": parts.runtime.kernels,  # of matrix products, by the shape of the weights
-        "compile_s": parts.runtime.prepared_s,  # of this process, in no time of an answer
-        "tree_explanation": parts.tree.explanation,
+        "host_reads": engine.host_reads(),
+        "kernels": parts.runtime.weights.kernels,  # of matrix products, by the shape of the weights
+        "compile_s": prepared_s(parts.runtime.launch),  # of this process, in no time of an answer
+        "tree_explanation": explanation_of(parts.tree),
         "target": identity(parts.target, parts.target.name),
         "draft_model": identity(draft, draft.name) if isinstance(draft, Target) else None,
         "hardware": hardware(parts.target.device),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.registry import Registry
-from specframe.runtime.base import Runtime, Tensors
 from specframe.types import Draft, Gives, Rows, TargetOutput
 
 PREFILL_ROWS = 2048  # rows of one prefill pass; bounds the mask and the activations
@@ -61,8 +60,7 @@ class Target(ABC):
     `final_prenorm` (= resid:L) and `final_postnorm` (what enters the output head).
     """
 
-    could_give: ClassVar[Gives]  # what the class can do, known before weights are loaded
-    gives: Gives
+    gives: Gives  # of the class: what it can do before weights are loaded; then of the model
     vocab_size: int
     num_layers: int
     device: torch.device
@@ -70,7 +68,6 @@ class Target(ABC):
     name: str
     eos_ids: tuple[int, ...]
     tokenizer: Tokenizer | None
-    runtime: Runtime
 
     @abstractmethod
     def forward(
@@ -107,22 +104,13 @@ class Target(ABC):
         last, parts = None, []
         for start in range(0, len(ids), PREFILL_ROWS):
             chunk = ids[start : start + PREFILL_ROWS]
-            count, base = len(chunk), cache.length
-            slots = cache.reserve(count)
-            positions = torch.arange(base, base + count, device=self.device)
-            columns = torch.arange(cache.width, device=self.device)
-            rows = Rows(
-                tokens=chunk,
-                positions=positions,
-                slots=slots,
-                visible=columns[None, :] <= positions[:, None],
-                causal=base == 0 and cache.width == count,
-            )
+            count = len(chunk)
+            rows = causal_rows(chunk, cache)
             final = start + count == len(ids)
-            want = slots.new_tensor([count - 1]) if final else None
+            want = rows.slots.new_tensor([count - 1]) if final else None
             last = self.forward(rows, cache, taps=taps, want=want)
             parts.append(last.taps)
-            cache.commit(slots, count, moved=False)
+            cache.commit(rows.slots, [count], moved=[False])
         assert last is not None and last.logits is not None, "prefill needs at least one token"
         joined = {name: torch.cat([part[name] for part in parts]) for name in taps}
         return TargetOutput(logits=last.logits, taps=joined)
@@ -142,48 +130,52 @@ class Target(ABC):
         )
 
 
+def causal_rows(tokens: Tensor, cache: CacheManager) -> Rows:
+    """Rows of tokens [R] that follow the committed text in order; their slots are reserved here."""
+    length, count = cache.lengths[0], tokens.shape[0]
+    fresh = cache.reserve([count])
+    return Rows(
+        tokens=tokens,
+        positions=fresh.columns + length,
+        slots=fresh.slots,
+        prefix=torch.full_like(fresh.columns, length),
+    )
+
+
 def verify_rows(draft: Draft, cache: CacheManager, max_positions: int | None) -> Rows:
     """Rows of a verify pass: the tree, then its auxiliary rows (whose slots are reserved here).
 
     Auxiliary rows may look past the last position that the model knows; they are held there. A live
     row sees the committed prefix, its ancestors and itself; a dead one only itself.
     """
-    assert draft.slots is not None
-    tokens, slots, aux = draft.tokens, draft.slots, draft.aux
-    if aux is not None:  # these widen what every row sees
-        slots = torch.cat([slots, cache.reserve(aux.tokens.shape[0])])
-    positions, visible = _tree_rows(draft, draft.slots, cache)
+    assert draft.slots is not None and draft.columns is not None
+    length = cache.lengths[0]
+    positions, slots = draft.depths + length, draft.slots
+    prefix, sees = draft.alive * length, draft.ancestors()
+    tokens, aux = draft.tokens, draft.aux
     if aux is not None:
         assert draft.resume is None, "auxiliary rows need every layer"
+        fresh = cache.reserve([aux.tokens.shape[0]])
+        slots = torch.cat([slots, fresh.slots])
         tokens = torch.cat([tokens, aux.tokens])
         last = None if max_positions is None else max_positions - 1
         positions = torch.cat([positions, aux.positions.clamp(0, last)])
-        seen = visible.new_zeros((len(aux.tokens), cache.width))
-        seen[:, : cache.length] = True
-        visible = torch.cat([visible, seen.index_copy_(1, slots, aux.sees)])
-    if draft.resume is not None:
-        return Rows(hidden=draft.resume.hidden, positions=positions, slots=slots, visible=visible)
-    return Rows(tokens=tokens, positions=positions, slots=slots, visible=visible)
-
-
-def _tree_rows(draft: Draft, slots: Tensor, cache: CacheManager) -> tuple[Tensor, Tensor]:
-    """Positions [N] and what is visible [N, S], in one launch where that counts."""
-    width, launcher = cache.width, cache.launcher
-    if launcher is not None:
-        width = launcher.columns(width, cache.positions.shape[0])
-
-    def see(fed: Tensors, held: Tensors) -> Tensors:
-        depths, parents, alive, slots, base = fed
-        columns = torch.arange(width, device=base.device)
-        visible = (columns < base) & alive[:, None]
-        above = replace(draft, parents=parents).ancestors()
-        return base + depths, visible.index_copy_(1, slots, above)
-
-    key = ("rows", draft.num_rows, draft.depth, width)
-    launch = see if launcher is None else launcher.wrap(see, key)
-    fed = (draft.depths, draft.parents, draft.alive, slots, cache.length_tensor)
-    positions, visible = launch(fed, ())
-    return positions, visible[:, : cache.width]
+        prefix = torch.cat([prefix, torch.full_like(fresh.columns, length)])
+        # Tree rows never see auxiliary rows.
+        tree = torch.cat([sees, sees.new_zeros((len(sees), len(aux.tokens)))], dim=1)
+        sees = torch.cat([tree, aux.sees])
+    if aux is not None or not draft.in_order:
+        columns = draft.columns if aux is None else torch.cat([draft.columns, fresh.columns])
+        wide = sees.new_zeros((len(sees), cache.extents[0] - length))
+        sees = wide.index_copy_(1, columns, sees)
+    return Rows(
+        tokens=tokens if draft.resume is None else None,
+        hidden=None if draft.resume is None else draft.resume.hidden,
+        positions=positions,
+        slots=slots,
+        prefix=prefix,
+        sees=sees,
+    )
 
 
 TARGETS: Registry[Target] = Registry("target", "specframe.target")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class Toy(Target):
     table in (0: the target itself; more: a draft that agrees with it less).
     """
 
-    could_give: ClassVar[Gives] = Gives(taps=frozenset({"embed", "final_postnorm"}))
+    gives: Gives = Gives(taps=frozenset({"embed", "final_postnorm"}))
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Toy(Target):
         other = torch.randn(shape, generator=generator, dtype=torch.float64)
         mixed = (1 - blend) * table + blend * other
         self.table = (spread * mixed).log_softmax(-1).to(device)
-        self.gives = Gives(taps=self.could_give.taps, max_positions=max_positions)
+        self.gives = Gives(taps=self.gives.taps, max_positions=max_positions)
         self.vocab_size = vocab_size
         self.num_layers = 1
         self.device = device
@@ -82,7 +82,6 @@ class Toy(Target):
         self.name = "toy"
         self.eos_ids = ()
         self.tokenizer = Letters(vocab_size)
-        self.runtime = runtime
         self.draft = draft
 
     def forward(
@@ -96,15 +95,12 @@ class Toy(Target):
         want: Tensor | None = None,
     ) -> Forward:
         assert rows.tokens is not None and layers is None and not skip
-        tokens = rows.tokens
-        held, places = cache.update(
-            0,
-            tokens.double().view(1, 1, -1, 1),
-            rows.positions.double().view(1, 1, -1, 1),
-            rows.slots,
+        tokens, opened = rows.tokens, cache.opened(rows)
+        written, places = opened.dense(
+            0, tokens.double().view(1, 1, -1, 1), rows.positions.double().view(1, 1, -1, 1)
         )
-        before = (places[0, 0, :, 0] == rows.positions[:, None] - 1) & rows.visible  # [R, S]
-        previous = (before * held[0, 0, :, 0]).sum(-1).long()  # no token before the first: 0
+        before = (places[0, 0, :, 0] == rows.positions[:, None] - 1) & opened.visible()  # [R, S]
+        previous = (before * written[0, 0, :, 0]).sum(-1).long()  # no token before the first: 0
         law = self.table[previous, tokens]  # [R, V]
         found = {"embed": self.embed(tokens), "final_postnorm": law}
         return Forward(

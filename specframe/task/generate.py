@@ -13,7 +13,7 @@ from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics, Summary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt, read_prompts
-from specframe.records import Observer
+from specframe.records import Observer, is_warm
 from specframe.session.engine import Engine, Event, Generation, Prompt
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
@@ -189,7 +189,7 @@ class Results:
     def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
         """Keep a finished answer."""
         assert metrics.num_tokens == len(made.tokens)
-        warm = self._drafter.warm
+        warm = is_warm(self._drafter)
         self.summary.add(metrics, warm=warm)
         self.reasons.append(made.finish_reason)
         self.last = metrics

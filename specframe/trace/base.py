@@ -49,12 +49,12 @@ class Tracer:
 class Trace(ABC):
     """Keeps what the steps of a run were.
 
-    off: nothing is watched, so that every task takes it. extra_syncs: host reads a step, made after
+    off: nothing is watched, so that every task takes it. host_reads: host reads a step, made after
     the step's own; what it makes on the device, it makes after the verdict is read.
     """
 
     off: ClassVar[bool] = False
-    extra_syncs: ClassVar[int] = 0
+    host_reads: ClassVar[int] = 0
 
     def watched(self, engine: Engine) -> Engine:
         """The engine whose answers are kept: the run's own, unless a trace needs another loop.

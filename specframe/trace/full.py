@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from specframe.tracing.positions import (
     PositionFile,
     RecordedLaws,
 )
+from specframe.tree.base import TreePolicy
 from specframe.types import Draft, DrawCall, How, Verdict
 
 
@@ -46,45 +47,56 @@ class FullTrace(Trace):
     Host reads a step: three, and what the tree's own record costs.
     """
 
-    extra_syncs: ClassVar[int] = 3
+    host_reads: ClassVar[int] = 3
 
     def __init__(self, *, top_k: Annotated[int, Range(1, 1024)]) -> None:
         self.top_k = top_k
 
     def watched(self, engine: Engine) -> Engine:
         parts = engine.parts
-        learns = parts.drafter.learns
+        learns = parts.drafter.traits.learns
         if learns:
             raise IncompatibleComponents(
                 f"trace=full: this drafter learns {learns}, so that a record of one token a step "
                 "says nothing of another tree; measure it with task=benchmark, or use another one"
             )
-        if parts.tree.needs_native or parts.drafter.draws_itself:
+        if parts.tree.needs_native or parts.drafter.traits.laws == "drawn":
             raise IncompatibleComponents(
                 "trace=full: whole branches, and tokens that a drafter has drawn by itself, have "
                 "no order to cut smaller trees from; use tree=dynamic, tree=static or tree=chain"
             )
-        tree, rule = parts.tree.recording(), OneToken()
+        tree, rule = parts.tree, OneToken()
+        if isinstance(tree, WiderForTraces):
+            tree = tree.for_trace()
         return Engine(replace(parts, tree=tree, accept=rule), engine.settings)
 
     def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
         return _Positions(engine, folder, config, top_k=self.top_k)
 
 
+@runtime_checkable
+class WiderForTraces(Protocol):
+    """A tree policy that has a wider one which grows the same draft."""
+
+    def for_trace(self) -> TreePolicy:
+        """The policy that also expands every node that a smaller tree of its kind would expand."""
+
+
 class OneToken(AcceptRule):
     """Emits the target's own token at the root, whatever was drafted: the text is that of
     accept=match and of no draft. Lossless."""
 
-    lossless: ClassVar[bool] = True
-    same_text: ClassVar[bool] = True
-    any_draft: ClassVar[bool] = True
-    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+    lossless: bool = True
+    same_text: bool = True
+    any_draft: bool = True
+    reads: frozenset[How] = frozenset({"place", "iid", "wor", "coupled"})
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         root = torch.zeros_like(draft.tokens[:1])
         token = laws.pick(root, 0, rng, root == 0)
-        none = draft.tokens.new_full((draft.depth,), -1)
-        return Verdict(path=none, tokens=torch.cat([token, none]), count=none.new_ones(()))
+        none = draft.tokens.new_full((1, draft.depth), -1)
+        tokens = torch.cat([token[None], none], dim=1)
+        return Verdict(path=none, tokens=tokens, count=torch.ones_like(token))
 
 
 class _Positions(Tracer):
@@ -235,7 +247,7 @@ def _settings(engine: Engine, config: dict[str, Any], top_k: int) -> dict[str, A
         **{key: config[key] for key in ("raw", "max_new_tokens", "seed")},
         "dtype": str(parts.target.dtype).removeprefix("torch."),
         "vocab_size": parts.target.vocab_size,
-        "several_sources": bool(parts.drafter.sources),
+        "several_sources": bool(parts.drafter.traits.sources),
         "how": parts.how,
         "greedy": engine.sampling(1).greedy,
         "top_k": top_k,

@@ -40,7 +40,7 @@ class StepTrace(Trace):
     values that the step before has left, so it waits for nothing.
     """
 
-    extra_syncs: ClassVar[int] = 1
+    host_reads: ClassVar[int] = 1
 
     def __init__(self, *, softmax: bool) -> None:
         self.softmax = softmax
@@ -73,7 +73,7 @@ class _Lines(Tracer):
         self._clock = Clock(engine.parts.target.device)
         drafter = type(engine.parts.drafter)
         # Whole branches do not say who gave them; a single drafter is known.
-        self._source = None if drafter.sources else drafter.__name__.lower()
+        self._source = None if drafter.traits.sources else drafter.__name__.lower()
         self._left: _Left | None = None
         self._asked: Asked | None = None
         # A lone surrogate becomes its own JSON escape.
@@ -115,10 +115,13 @@ class _Lines(Tracer):
         """A step's numbers gathered in one tensor of the device, to be read when the next ends."""
         draft, laws, verdict = record.draft, record.laws, record.verdict
         assert isinstance(laws, Laws)
+        rule = self._engine.parts.accept
+        if laws.is_empty:  # a captured function has decided, whose laws are not these
+            rule.decide(draft, laws, self._rng)
         known, found = laws.known(), drawn(draft)
         softmax = _softmax(record) if self._softmax else torch.full_like(known, torch.nan)
-        explained = self._engine.parts.accept.explain(draft, laws, self._rng, verdict)
-        parts = [draft.tokens, draft.parents, draft.alive, verdict.path, known, softmax]
+        explained = rule.explain(draft, laws, self._rng, verdict)
+        parts = [draft.tokens, draft.parents, draft.alive, verdict.path[0], known, softmax]
         parts += [found.probs, found.calls]
         parts += [] if explained is None else [explained.values]
         return _Left(

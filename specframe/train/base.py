@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from specframe.errors import IncompatibleComponents
 from specframe.heads.embeddings import target_head
 from specframe.registry import Registry
+from specframe.runtime.base import Plain, Runtime, Weights
 from specframe.target.base import Target
 from specframe.training.batches import Batch
 from specframe.training.schedule import Schedule
@@ -48,7 +49,7 @@ class Frozen:
             ids = ids.to(target.device)
             row_of = torch.full_like(row_of, -1)
             row_of[ids] = torch.arange(len(ids), device=target.device)
-        head = target_head(target, ids, target.runtime)
+        head = target_head(target, ids, Runtime(launch=Plain(), weights=Weights()))
         table = _table(head, target)
         if table is not None and half:
             table = table.bfloat16()

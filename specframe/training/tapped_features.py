@@ -49,15 +49,15 @@ class Tapped:
         owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
         owner = owner.to(device)
         cache = CACHES.get("dynamic")()
-        cache.reset(rows=sum(lengths), device=device)
-        slots = cache.reserve(sum(lengths))
+        cache.open(0, columns=sum(lengths), device=device)
+        fresh = cache.reserve([sum(lengths)])
         visible = (owner[:, None] == owner) & (positions[:, None] >= positions)
         rows = Rows(
             tokens=torch.cat([sample.tokens for sample in samples]).to(device),
             positions=positions,
-            slots=slots,
-            visible=visible,
-            causal=len(samples) == 1,
+            slots=fresh.slots,
+            prefix=torch.zeros_like(positions),
+            sees=None if len(samples) == 1 else visible,
         )
         with self.original():
             found = self.target.forward(rows, cache, taps=self.taps).taps

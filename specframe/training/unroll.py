@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specframe.heads.layers import View
+from specframe.heads.layers import KeptView, View
 from specframe.training.batches import Batch
 
 
@@ -91,7 +91,7 @@ def unroll(
     tokens, index, kept = window.batch.tokens, window.index, _Kept()
     pairs = tokens.shape[1] - 1
     positions = torch.arange(pairs, device=tokens.device)
-    view = View(positions=positions, visible=None, keep=kept)
+    view = KeptView(positions=positions, visible=None, keep=kept)
     made = window.rows(net(states[:, :-1], embed(tokens[:, 1:]), view))
     yield made
     size = index.shape[1]
@@ -99,6 +99,6 @@ def unroll(
     own = torch.eye(size, dtype=torch.bool, device=index.device).expand(len(index), -1, -1)
     for step in range(1, steps):
         seen = torch.cat([seen, own], dim=-1)
-        view = View(positions=index + step, visible=seen[:, None], keep=kept)
+        view = KeptView(positions=index + step, visible=seen[:, None], keep=kept)
         made = net(made, embed(window.fed(step)), view)
         yield made

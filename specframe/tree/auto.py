@@ -10,7 +10,7 @@ from typing import Annotated
 from specframe.drafting.builder import TreeBuilder
 from specframe.drafting.placing import place_trie
 from specframe.drafting.ranks import grow_ranks
-from specframe.lookup.foresight import Prospect
+from specframe.lookup.foresight import Prospect, prospects_of
 from specframe.lookup.trie import Trie
 from specframe.planning.chances import Chances, likeliest
 from specframe.planning.cost_table import CostTable
@@ -96,13 +96,15 @@ class AutoTree(TreePolicy):
         self._now = self._fresh(None)
 
     @property
-    def explanation(self) -> str | None:  # type: ignore[override]
+    def explanation(self) -> str:
+        """Why it drafts as it does, in words."""
         room = Budget(rows=self.max_nodes, depth=self.depth)
         chances = Chances(self.chances, weight=self.weight)
         said = reasons(self.costs, chances, room=room, closed=self._closed, margin=self.margin)
         return f"tree=auto: {said}"
 
-    def priced(self, costs: CostTable) -> AutoTree:
+    def with_costs(self, costs: CostTable) -> AutoTree:
+        """The same policy with another table of costs."""
         made = copy.copy(self)
         made.costs = costs
         made._now = made._fresh(None)
@@ -113,9 +115,10 @@ class AutoTree(TreePolicy):
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         now = self._now
-        now.prospects, now.drafting = source.prospects(), None
+        now.prospects, now.drafting = prospects_of(source), None
         aux_rows = self._fed_rows()
-        self.takes_aux = aux_rows > 0
+        if not aux_rows:
+            builder.leave_out_aux()
         room = Budget(rows=min(self.max_nodes, budget.rows), depth=min(self.depth, budget.depth))
         if room.rows < 2 or room.depth < 1:
             return

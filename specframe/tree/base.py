@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from specframe.drafting.builder import TreeBuilder
-from specframe.lookup.foresight import Prospect
-from specframe.planning.cost_table import CostTable
 from specframe.records import Context, StepRecord
 from specframe.registry import Range, Registry
 from specframe.types import Budget, Frontier, Proposal
@@ -27,40 +25,20 @@ class Source(Protocol):
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         """Whole branches, best first."""
 
-    def prospects(self) -> Sequence[Prospect]:
-        """What each of its sources could draft, known before anything is drafted."""
-
 
 class TreePolicy(ABC):
-    """Grows a draft within a budget.
+    """Grows a draft within a budget."""
 
-    depth: longest drafted path; max_nodes: rows of the verify pass, root included; proposal: how
-    nodes are made from logits (`auto` is resolved before the policy is built).
-    decides_before_draw: whether a node's existence never depends on a drawn value.
-    pure: `grow` reads nothing but its arguments and its own numbers, no value on the host, and
-    leaves nothing behind, so that a runtime may record it. Not inherited.
-    needs_native: it takes the drafter's own branches. chain_only: no node has two children.
-    takes_aux: whether the draft just grown goes with the drafter's auxiliary rows. explanation: why
-    it drafts as it does, for people.
-    """
-
-    decides_before_draw: ClassVar[bool] = True
-    pure: ClassVar[bool] = False
-    needs_native: ClassVar[bool] = False
-    chain_only: ClassVar[bool] = False
-    extra_syncs: ClassVar[int] = 0
-    takes_aux: bool = True
-    explanation: str | None = None
+    # Whether a node exists never depends on a drawn value; then any rule may judge drawn nodes.
+    decides_before_draw: bool = True
+    needs_native: bool = False  # it takes the drafter's own branches
+    chain_only: bool = False  # no node has two children
+    host_reads: int = 0  # waits for the device while one draft grows
 
     def __init__(self, *, depth: int, max_nodes: int, proposal: ProposalKind) -> None:
-        self.depth = depth
-        self.max_nodes = max_nodes
-        self.proposal = proposal
-
-    @property
-    def most_rows(self) -> int:
-        """Most rows that a draft can have before padding."""
-        return self.max_nodes
+        self.depth = depth  # longest drafted path
+        self.max_nodes = max_nodes  # rows of the verify pass, root included
+        self.proposal = proposal  # how nodes are made from logits; `auto` is resolved before
 
     @property
     def max_expanded(self) -> int:
@@ -70,10 +48,6 @@ class TreePolicy(ABC):
     def begin(self, context: Context) -> None:
         """A sequence starts: forget what was learnt of the one before."""
 
-    def priced(self, costs: CostTable) -> TreePolicy:
-        """This policy, knowing what steps cost; most do not ask."""
-        return self
-
     @abstractmethod
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         """Add nodes to the builder, at most budget.rows - 1 of them, budget.depth deep."""
@@ -81,10 +55,17 @@ class TreePolicy(ABC):
     def observe(self, record: StepRecord) -> None:
         """Learn from a finished step."""
 
-    def recording(self) -> TreePolicy:
-        """What grows the same draft, and asks the source in passing for all that smaller trees of
-        its kind would ask, where that is more. For records alone: it may read the host."""
-        return self
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that says in words why it drafts as it does."""
+
+    explanation: str
+
+
+def explanation_of(tree: TreePolicy) -> str | None:
+    """Why a policy drafts as it does, for people; None: it does not say."""
+    return tree.explanation if isinstance(tree, Explains) else None
 
 
 def widest(proposals: Sequence[Proposal]) -> Proposal | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+from specframe.capture.purity import pure
 from specframe.drafting.builder import TreeBuilder
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy, widest
 from specframe.types import Budget
 
 
+@pure
 @TREES.register("chain")
 class ChainTree(TreePolicy):
     """`depth` tokens in a row, as in speculative sampling.
@@ -17,15 +17,10 @@ class ChainTree(TreePolicy):
     Papers: Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318.
     """
 
-    pure: ClassVar[bool] = True
-    chain_only: ClassVar[bool] = True
+    chain_only: bool = True
 
     def __init__(self, *, depth: Depth, max_nodes: MaxNodes, proposal: ProposalKind) -> None:
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)
-
-    @property
-    def most_rows(self) -> int:
-        return min(self.max_nodes, self.depth + 1)
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         frontier = builder.root

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from specframe.capture.purity import pure
 from specframe.drafting.builder import TreeBuilder
 from specframe.registry import Range
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
 from specframe.types import Budget, Frontier
 
 
+@pure
 @TREES.register("dynamic")
 class DynamicTree(TreePolicy):
     """Expand the top_k best nodes of each level by path probability, keep the best of all.
@@ -25,7 +27,6 @@ class DynamicTree(TreePolicy):
     """
 
     decides_before_draw = False
-    pure: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -42,7 +43,8 @@ class DynamicTree(TreePolicy):
     def max_expanded(self) -> int:
         return 1 + self.top_k * (self.depth - 1)
 
-    def recording(self) -> TreePolicy:
+    def for_trace(self) -> TreePolicy:
+        """The policy that trace=full records with: it expands what smaller trees would, too."""
         return Beams(
             depth=self.depth, top_k=self.top_k, max_nodes=self.max_nodes, proposal=self.proposal
         )
@@ -74,12 +76,14 @@ def _best(children: list[Frontier], k: int) -> Frontier:
 
 
 class Beams(DynamicTree):
-    """The same draft; beside its own beam it expands those of every smaller top_k, each being fed
-    by itself. A smaller beam need not lie in a wider one: its nodes may have lost to the children
-    of nodes that it never saw. Chooses nodes by value, and reads which of them on the host.
+    """Grows the same draft, and also expands every node that a smaller `top_k` would have expanded.
+
+    A smaller beam need not lie in a wider one: its nodes may have lost to the children of nodes
+    that it never saw. So every beam from 1 to `top_k` is followed by itself over one set of nodes.
+    It chooses nodes by value, and reads on the host which of them to go on with.
     """
 
-    extra_syncs: ClassVar[int] = 2 * 64  # at most: two a level
+    host_reads: int = 2 * 64  # at most: two a level
 
     @property
     def max_expanded(self) -> int:

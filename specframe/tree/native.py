@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from specframe.drafting.builder import TreeBuilder
 from specframe.drafting.placing import place_trie
 from specframe.lookup.trie import Trie
@@ -18,7 +16,7 @@ class NativeTree(TreePolicy):
     Decides before any draw (there is none: nodes are placed). Needs a drafter with `native`.
     """
 
-    needs_native: ClassVar[bool] = True
+    needs_native: bool = True
 
     def __init__(self, *, depth: Depth, max_nodes: MaxNodes, proposal: ProposalKind) -> None:
         super().__init__(depth=depth, max_nodes=max_nodes, proposal=proposal)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
+from specframe.capture.purity import pure
 from specframe.drafting.builder import TreeBuilder
 from specframe.drafting.ranks import RankPath, grow_ranks
 from specframe.heads.shipped import local_path
@@ -21,6 +21,7 @@ from specframe.tree.base import (
 from specframe.types import Budget
 
 
+@pure
 @TREES.register("static")
 class StaticTree(TreePolicy):
     """Each path lists ranks from the root: [0, 2] is the third child of the first child.
@@ -31,8 +32,6 @@ class StaticTree(TreePolicy):
     in turn, each with its own law.
     Decides before any draw. Papers: Medusa, arXiv 2401.10774; EAGLE, arXiv 2401.15077.
     """
-
-    pure: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -113,7 +113,7 @@ def laws_of(draft: Draft, target: Table, sampling: Sampling | None = None) -> La
 
 def emitted(verdict: Verdict) -> Path:
     """The tokens of a verdict."""
-    return tuple(verdict.tokens[: int(verdict.count)].tolist())
+    return tuple(verdict.tokens[0, : int(verdict.count)].tolist())
 
 
 def step_law(rule: AcceptRule, grow: Grow, target: Table, source: Table, how: How) -> Law:

@@ -310,7 +310,7 @@ def test_words_are_the_ratio_and_the_coin_of_each_test(how: How) -> None:
         ratio = float(target.at(())[token] / source.at(())[token])
         coin = float(rng.uniform("accept", 1, 0))
         accepted = coin < ratio
-        assert accepted == (emitted(verdict)[0] == token and int(verdict.path[0]) == 1) or (
+        assert accepted == (emitted(verdict)[0] == token and int(verdict.path[0, 0]) == 1) or (
             how == "iid"
         )
         if not accepted and 1 in words:

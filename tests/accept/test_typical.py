@@ -126,8 +126,8 @@ def test_path_dependent_laws_are_judged_with_each_nodes_own_prefix() -> None:
         verdict = rule().decide(draft, laws, Streams(seed=seed))
         expected = rule().decide(draft, given, Streams(seed=seed))
         assert emitted(verdict) == emitted(expected)
-    assert rule().extra_syncs(path_dependent=True) == 1
-    assert rule().extra_syncs(path_dependent=False) == 0
+    assert rule().host_reads(path_dependent=True) == 1
+    assert rule().host_reads(path_dependent=False) == 0
 
 
 @pytest.mark.parametrize("how", ["place", "iid", "wor"])

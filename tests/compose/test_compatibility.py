@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from specframe.accept.typical import Typical
 from specframe.cache.base import CACHES
 from specframe.cache.dynamic import DynamicCache as DynamicCache
 from specframe.compose.compatibility import Classes, check, resolve_proposal
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.drafter.lm import LM
 from specframe.drafter.ngram import Ngram
 from specframe.drafter.none import NoDraft
@@ -65,25 +65,25 @@ def refused(how: How = "place", lossless: bool = False, **chosen: Any) -> str:
 class LinearState(Toy):
     """A target whose state goes one way only."""
 
-    could_give: ClassVar[Gives] = Gives(rollback="none")
+    gives = Gives(rollback="none")
 
 
 class NoMask(Toy):
     """A target that takes no tree mask."""
 
-    could_give: ClassVar[Gives] = Gives(tree_masks=False)
+    gives = Gives(tree_masks=False)
 
 
 class Heads(Drafter):
     """Wants a hidden state."""
 
-    needs = Needs(taps=("resid:2",))
+    traits = Traits(needs=Needs(taps=("resid:2",)))
 
 
-class Flat(DynamicCache):
-    """A cache that cannot hold branches."""
+class LastFirst(Match):
+    """A rule that judges a chain from its end."""
 
-    supports_trees: ClassVar[bool] = False
+    chains_only = True
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ class Flat(DynamicCache):
             {"target": NoMask, "tree": StaticTree},
             r"target=nomask .* cannot score a tree in one pass",
         ),
-        ({"cache": Flat, "tree": DynamicTree}, r"cache=flat cannot score a tree in one pass"),
+        ({"accept": LastFirst, "tree": StaticTree}, r"accept=lastfirst judges chains only"),
         (
             {"target": Toy, "drafter": Heads},
             r"drafter=heads needs resid:2, which target=toy does not",
@@ -144,7 +144,8 @@ def test_refusals(chosen: dict[str, Any], message: str) -> None:
         {"drafter": Heads},
         {"drafter": EarlyExit},
         {"target": NoMask},
-        {"cache": Flat},
+        {"accept": LastFirst},
+        {"target": LinearState, "drafter": NoDraft},
         {"drafter": Cascade, "accept": Rejection},
         {"drafter": Cascade, "tree": DynamicTree},
         {"drafter": Cascade, "accept": Typical},

@@ -14,7 +14,7 @@ from tests.heads.small_heads import words_for
 
 def on_toy(name: str) -> bool:
     """Whether the toy gives what a drafter needs; the others have suites on tiny models."""
-    needs, gives = DRAFTERS.get(name).needs, Toy.could_give
+    needs, gives = DRAFTERS.get(name).traits.needs, Toy.gives
     return set(needs.taps) <= gives.taps and needs.partial_layers <= gives.partial_layers
 
 

@@ -101,7 +101,7 @@ def stale(drafter: FeatureDrafter) -> None:
     inner = drafter._extend
 
     def once(features: Tensor) -> None:
-        inner(features if drafter._cache.length == 0 else torch.zeros_like(features))
+        inner(features if drafter._cache.lengths[0] == 0 else torch.zeros_like(features))
 
     drafter._extend = once  # type: ignore[method-assign]
 
@@ -221,8 +221,8 @@ def test_own_cache_is_one_pass_over_the_same_true_features(tree: str, cache: str
         drafter.expand(root(outcome.loop.context))  # what is pending is run now
         held = cached(drafter)
         one = CACHE_MAKERS["dynamic"]()
-        one.reset(rows=len(tokens), device=CPU)
-        out = model.prefill(tokens[:-1], one, taps=drafter.needs.taps)
+        one.open(0, columns=len(tokens), device=CPU)
+        out = model.prefill(tokens[:-1], one, taps=drafter.traits.needs.taps)
         once = eagle(perfect_eagle(noise=0.12), model)
         context = Context.of(tokens, CPU)
         context.max_slots = 128
@@ -379,14 +379,14 @@ def test_goes_back_with_the_context(cache: str) -> None:
     text = list(loop.context.tokens)
     for length, tail in ((16, ()), (11, (3, 5)), (8, ()), (7, (1,)), (4, (2, 9, 4, 4))):
         loop.truncate(length, tail)
-        assert drafter._cache.length <= length - 1
+        assert drafter._cache.lengths[0] <= length - 1
         record = loop.step()
         assert record.num_accepted == 4, "right again at once, without a step to recover"
         if not tail:
             assert loop.context.tokens[:length] == text[:length]
         text = list(loop.context.tokens)
     held = cached(drafter)
-    assert held[0].shape[2] == drafter._cache.length
+    assert held[0].shape[2] == drafter._cache.lengths[0]
 
 
 @pytest.mark.parametrize("tree", TREES)

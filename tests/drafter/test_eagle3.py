@@ -18,7 +18,7 @@ from specframe.accept.typical import Typical
 from specframe.drafter.eagle3 import Eagle3
 from specframe.errors import ConfigError
 from specframe.heads.eagle_net import Eagle3Net
-from specframe.heads.layers import View
+from specframe.heads.layers import KeptView
 from specframe.records import Context
 from specframe.types import How
 from tests.counting import HostReads
@@ -68,7 +68,7 @@ def golden_drafter(folder: Path, cache: str = "dynamic", **more: Any) -> tuple[G
 @pytest.mark.parametrize("cache", CACHE_MAKERS)
 def test_golden_states_and_trees(cache: str, tmp_path: Path) -> None:
     golden, drafter = golden_drafter(tmp_path, cache)
-    assert drafter.needs.taps == ("resid:2", "resid:5", "resid:7")
+    assert drafter.traits.needs.taps == ("resid:2", "resid:5", "resid:7")
     states, trees = run(golden, drafter)
     torch.testing.assert_close(states, golden.expected["prefill_hidden"][0], rtol=0, atol=1e-5)
     assert [agrees(golden, tree, step) for step, tree in enumerate(trees, 1)] == [True, True]
@@ -170,7 +170,7 @@ def test_every_variant_drafts(switches: dict[str, Any]) -> None:
     if set(switches) <= {"norm_before_residual", "norm_output"}:
         other.load_state_dict(plain.state_dict())
         states = torch.randn(1, 3, 32, dtype=torch.float64)
-        view = View(positions=torch.arange(3), visible=None, keep=lambda layer, k, v: (k, v))
+        view = KeptView(positions=torch.arange(3), visible=None, keep=lambda layer, k, v: (k, v))
         same = torch.equal(plain(states, states, view), other(states, states, view))
         assert not same, "a switch that changes nothing"
 
@@ -178,7 +178,7 @@ def test_every_variant_drafts(switches: dict[str, Any]) -> None:
 def test_norm_output_feeds_the_normed_state_back() -> None:
     plain, fed = eagle3_net(), eagle3_net(norm_output=True)
     states = torch.randn(1, 3, 32, dtype=torch.float64)
-    view = View(positions=torch.arange(3), visible=None, keep=lambda layer, k, v: (k, v))
+    view = KeptView(positions=torch.arange(3), visible=None, keep=lambda layer, k, v: (k, v))
     raw, normed_states = plain(states, states, view), fed(states, states, view)
     torch.testing.assert_close(plain.norm(raw), normed_states)
     torch.testing.assert_close(plain.logits(raw), fed.logits(normed_states))
@@ -269,8 +269,8 @@ def test_own_cache_is_one_pass_over_the_same_true_features(tree: str, cache: str
     with torch.inference_mode():
         drafter.expand(root(outcome.loop.context))  # what is pending is run now
         one = CACHE_MAKERS["dynamic"]()
-        one.reset(rows=len(tokens), device=CPU)
-        out = model.prefill(tokens[:-1], one, taps=drafter.needs.taps)
+        one.open(0, columns=len(tokens), device=CPU)
+        out = model.prefill(tokens[:-1], one, taps=drafter.traits.needs.taps)
         once = eagle3(perfect_eagle3(model, draft_vocab=80), model)
         context = Context.of(tokens, CPU)
         context.max_slots = 128
@@ -290,7 +290,7 @@ def test_taps_are_what_enters_the_named_blocks() -> None:
     loop.begin(PROMPT)
     loop.step()
     taken = torch.cat(drafter._pending.parts)
-    start = drafter._cache.length
+    start = drafter._cache.lengths[0]
     with torch.no_grad():
         found = model.model.model(
             torch.tensor([loop.context.tokens[:-1]]), output_hidden_states=True, use_cache=False

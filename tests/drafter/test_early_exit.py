@@ -339,7 +339,7 @@ def test_goes_back_with_the_context(tree: str, tail: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mixtral"])
 @pytest.mark.parametrize("tree", TREES)
 def test_one_read_a_step(tree: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert EarlyExit.extra_syncs == 0
+    assert EarlyExit.host_reads == 0
     for how in ("place", "coupled"):
         hot = sampling_config(0.8, top_p=0.9)
         made = composed(tree, how, family, drafter=early(2, family), sampling=hot)

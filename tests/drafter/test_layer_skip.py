@@ -120,7 +120,7 @@ def test_what_is_run_and_where(
     for step in range(9):
         for seen in calls.values():
             seen.clear()
-        length, emitted = cache.length, len(loop.context) - len(PROMPT)
+        length, emitted = cache.lengths[0], len(loop.context) - len(PROMPT)
         tried, skip = step and emitted >= search["window"], drafter.skip
         record = loop.step()
         # The scratch is gone: the verify pass writes from the committed text on, all layers.
@@ -298,7 +298,7 @@ def test_one_read_a_step(
     tree: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A score travels with the verdict, and the search is the host's own."""
-    assert LayerSkip.extra_syncs == 0
+    assert LayerSkip.host_reads == 0
     drafter = skipping(**search)
     hot = sampling_config(0.8, top_p=0.9)
     check(composed(tree, drafter=drafter, sampling=hot), PROMPT, monkeypatch)
@@ -328,7 +328,7 @@ def test_scratch_beside_that_of_another_source_stays_apart() -> None:
     from tests.methods import Router
 
     class Both(Router):
-        needs = LayerSkip.needs
+        traits = LayerSkip.traits
 
         def aux(self, draft: Any, budget: Any) -> Any:
             for one in self.sources:

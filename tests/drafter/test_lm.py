@@ -143,8 +143,8 @@ def test_goes_back_with_the_context(cache: str) -> None:
     held = composed.drafter._cache
     for length in (len(PROMPT) + 6, len(PROMPT) + 2, len(PROMPT) + 1):
         loop.truncate(length)
-        assert held.length <= length - 1
-        assert composed.cache.length == length - 1
+        assert held.lengths[0] <= length - 1
+        assert composed.cache.lengths[0] == length - 1
         assert loop.step().num_accepted == 4
         assert_fresh(held, draft("llama", "perfect").model, loop.context.tokens)
     assert loop.context.tokens[len(PROMPT) :] == oracle("llama", PROMPT, 6)

@@ -210,7 +210,7 @@ def test_a_pass_has_as_many_rows_as_the_formula_says(window: int) -> None:
     assert draft.aux is not None
     rows = draft.num_rows + len(draft.aux.tokens)
     assert rows == (5 - 1) * (window + 6)
-    assert drafter.needs.aux_rows == len(draft.aux.tokens)
+    assert drafter.traits.needs.aux_rows == len(draft.aux.tokens)
 
 
 # The window
@@ -396,7 +396,7 @@ def test_too_few_rows_are_refused_with_the_way_out() -> None:
     load([*words, *numbers, "tree.max_nodes=29"]).generate([1, 2, 3], max_new_tokens=12)
     for tree in ("chain", "static", "dynamic", "native"):
         engine = load(["target=toy", "drafter=lookahead", f"tree={tree}"])
-        rows = engine.parts.tree.max_nodes - engine.parts.drafter.needs.aux_rows
+        rows = engine.parts.tree.max_nodes - engine.parts.drafter.traits.needs.aux_rows
         assert rows >= 5, "the numbers that come with it leave room for a guess"
 
 
@@ -458,4 +458,4 @@ def test_rows_of_the_window_are_counted() -> None:
     counted: Metrics = meter.end()
     assert counted.num_draft_rows == sum(rows)
     assert max(rows) > 12
-    assert make("drafter", "lookahead").needs.aux_rows == 11
+    assert make("drafter", "lookahead").traits.needs.aux_rows == 11

@@ -17,7 +17,7 @@ from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.drafter.mtp import MTP
 from specframe.errors import ConfigError
-from specframe.heads.layers import View
+from specframe.heads.layers import KeptView
 from specframe.heads.mtp_file import save_mtp
 from specframe.heads.mtp_net import MTPNet
 from specframe.records import Context
@@ -80,7 +80,7 @@ class Formula:
         before = tuple(tokens[:-1])
         if before not in self._known:
             cache = CACHE_MAKERS["dynamic"]()
-            cache.reset(rows=len(before), device=CPU)
+            cache.open(0, columns=len(before), device=CPU)
             name = "final_" + self.net.options.feature.replace("_", "")
             out = self.model.prefill(before, cache, taps=(name,))
             self._known[before] = out.taps[name].clone()
@@ -109,7 +109,7 @@ class Formula:
         embedded = module.enorm(self.model.embed(tokens))
         x = torch.cat([embedded, module.hnorm(states)], -1) @ module.eh_proj.weight.T
         keep = lambda layer, keys, values: (keys, values)  # noqa: E731
-        view = View(positions=torch.arange(len(x)), visible=None, keep=keep)
+        view = KeptView(positions=torch.arange(len(x)), visible=None, keep=keep)
         raw = module(x[None], view)[0]
         is_normed = self.net.options.recycle == "post_norm"
         return (module.shared_head.norm(raw) if is_normed else raw), raw
@@ -174,7 +174,7 @@ def stale(drafter: MTP) -> None:
     inner = drafter._extend
 
     def once(features: Tensor) -> None:
-        inner(features if drafter._cache.length == 0 else torch.zeros_like(features))
+        inner(features if drafter._cache.lengths[0] == 0 else torch.zeros_like(features))
 
     drafter._extend = once  # type: ignore[method-assign]
 
@@ -334,15 +334,15 @@ def test_own_cache_is_one_pass_over_the_same_true_features(tree: str, modules: i
     with torch.inference_mode():
         drafter.expand(root(outcome.loop.context))  # what is pending is run now
         one = CACHE_MAKERS["dynamic"]()
-        one.reset(rows=len(tokens), device=CPU)
-        out = model.prefill(tokens[:-1], one, taps=drafter.needs.taps)
+        one.open(0, columns=len(tokens), device=CPU)
+        out = model.prefill(tokens[:-1], one, taps=drafter.traits.needs.taps)
         once = mtp(perfect_mtp(noise=0.2, modules=modules), model)
         context = Context.of(tokens, CPU)
         context.max_slots = 128
         once.begin(context, out)
         once.expand(root(context))
         for layer in range(modules):
-            pairs = zip(drafter._cache.read(layer), once._cache.read(layer), strict=True)
+            pairs = zip(drafter._cache.committed(layer), once._cache.committed(layer), strict=True)
             for mine, wanted in pairs:
                 assert mine.shape[2] == len(tokens) - 1
                 torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-9)
@@ -437,9 +437,9 @@ def test_copies_of_the_targets_tables_change_nothing(tmp_path: Path) -> None:
 def test_switches_override_the_file(tmp_path: Path) -> None:
     save_mtp(mtp_net(feature="pre_norm", recycle="pre_norm"), tmp_path)
     model = target("llama")
-    assert loaded(tmp_path, model).needs.taps == ("final_prenorm",)
+    assert loaded(tmp_path, model).traits.needs.taps == ("final_prenorm",)
     changed = loaded(tmp_path, model, feature="post_norm", recycle="post_norm")
-    assert changed.needs.taps == ("final_postnorm",)
+    assert changed.traits.needs.taps == ("final_postnorm",)
     assert changed._modules.options.recycle == "post_norm"
 
 

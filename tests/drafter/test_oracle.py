@@ -178,7 +178,7 @@ def test_the_true_text_is_decoded_before_the_first_step() -> None:
     while loop.finish_reason is None:
         loop.step()
     assert loop.context.tokens == truth.context.tokens
-    assert engine.parts.cache.length == len(loop.context) - 1
+    assert engine.parts.cache.lengths[0] == len(loop.context) - 1
 
 
 def test_a_run_that_leaves_the_text_is_followed() -> None:

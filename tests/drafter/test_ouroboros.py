@@ -365,7 +365,7 @@ def test_a_draft_equal_to_the_target_is_accepted_in_full(
         assert record.num_accepted >= min(drafter.draft_tokens, left - 1)
         assert_fresh(drafter._writer.cache, raw(family), loop.context.tokens)
         # Only what the target added to the draft is left to feed.
-        assert drafter._writer.cache.length >= len(loop.context) - drafter.ngram - 1
+        assert drafter._writer.cache.lengths[0] >= len(loop.context) - drafter.ngram - 1
     assert tokens == oracle(family, LONG_PROMPT, COUNT)
 
 
@@ -388,7 +388,7 @@ def test_goes_back_with_the_context() -> None:
         loop.step()
     for length in (len(PROMPT) + 9, len(PROMPT) + 1):
         loop.truncate(length)
-        assert drafter._writer.cache.length <= length - 1
+        assert drafter._writer.cache.lengths[0] <= length - 1
         assert loop.step().num_accepted >= 4
         assert_fresh(drafter._writer.cache, raw("llama"), loop.context.tokens)
     kept = loop.context.tokens[: len(PROMPT) + 2]
@@ -409,7 +409,7 @@ def test_a_pass_has_as_many_rows_as_the_formula_says(window: int) -> None:
     for start in range(window + 1):
         ngram = [loop.context.tokens[-1], *range(10 * start, 10 * start + 4)]
         drafter._pool.add(ngram)
-    pending = len(loop.context) - drafter._writer.cache.length
+    pending = len(loop.context) - drafter._writer.cache.lengths[0]
     with torch.inference_mode():
         draft = loop._draft()
     assert rows[0] == pending - 1 + (5 - 1) * 2 * window
@@ -711,5 +711,5 @@ def test_reads_as_often_as_the_draft_model_runs(
         rows.clear()
         with reads.counting():
             loop.step()
-        assert len(reads.seen) == 1 + len(rows) <= 1 + drafter.extra_syncs, reads.seen
-    assert drafter.extra_syncs == drafter.draft_tokens
+        assert len(reads.seen) == 1 + len(rows) <= 1 + drafter.host_reads, reads.seen
+    assert drafter.host_reads == drafter.draft_tokens

@@ -15,7 +15,7 @@ from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Traits
 from specframe.drafter.lm import LM
 from specframe.drafter.ngram import Ngram
 from specframe.drafter.router import Router
@@ -108,15 +108,16 @@ def test_with_one_source_it_is_that_source(kind: str, tree: str, mode: str) -> N
 
 def test_needs_of_all_sources_are_joined() -> None:
     one, two = drafter_of("ngram", "llama"), drafter_of("noisy", "llama")
-    one.needs = Needs(taps=("embed", "resid:1"), aux_rows=2)
-    two.needs = Needs(taps=("resid:1", "final_postnorm"), own_cache=True, tokenizer=True)
-    two.max_positions, two.extra_syncs = 50, 3
+    one.traits = Traits(needs=Needs(taps=("embed", "resid:1"), aux_rows=2))
+    needs = Needs(taps=("resid:1", "final_postnorm"), own_cache=True, tokenizer=True)
+    two.traits = Traits(needs=needs)
+    two.max_positions, two.host_reads = 50, 3
     joined = router(one, two)
-    assert joined.needs == Needs(
+    assert joined.traits.needs == Needs(
         taps=("embed", "resid:1", "final_postnorm"), aux_rows=2, own_cache=True, tokenizer=True
     )
-    assert (joined.max_positions, joined.extra_syncs) == (50, 3)
-    one.needs = two.needs = Needs(partial_layers=True)
+    assert (joined.max_positions, joined.host_reads) == (50, 3)
+    one.traits = two.traits = Traits(needs=Needs(partial_layers=True))
     with pytest.raises(IncompatibleComponents, match="use only one"):
         router(one, two)
 
@@ -245,7 +246,7 @@ def test_control_keys_of_another_path_are_noticed() -> None:
 class Whole(Drafter):
     """A law of its own over a vocabulary of three."""
 
-    gives_laws = True
+    traits = Traits(laws="logits")
 
     def __init__(self, *logits: float) -> None:
         self.logits = torch.tensor([logits], dtype=torch.float64)
@@ -480,7 +481,7 @@ def test_the_same_sources_are_the_same_class() -> None:
     other = plan(compose([*words, "drafter.sources=[ngram]"])).bound["drafter"].cls
     assert one is two is not other
     assert issubclass(other, Router)
-    assert (one.gives_laws, other.gives_laws) == (True, False)
+    assert (one.traits.laws, other.traits.laws) == ("logits", "none")
 
 
 def test_ranks_are_dealt_in_turn_as_far_as_each_lasts() -> None:

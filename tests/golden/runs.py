@@ -75,7 +75,7 @@ def run(
 ) -> tuple[Tensor, list[Draft]]:
     """(states of the first pass [T, H], the trees of both steps)."""
     expected = golden.expected
-    tokens, names = expected["tokens_1"][0].tolist(), drafter.needs.taps
+    tokens, names = expected["tokens_1"][0].tolist(), drafter.traits.needs.taps
     context = Context.of(tokens, CPU)
     context.max_slots = 512
     drafter.begin(context, _out(names, expected["features_1"][0]))
@@ -108,7 +108,7 @@ def _out(names: Sequence[str], features: Tensor) -> TargetOutput:
 
 def _record(draft: Draft, out: TargetOutput, tokens: list[int], before: int) -> StepRecord:
     ids = torch.tensor(tokens)
-    verdict = Verdict(path=ids[1:], tokens=ids, count=torch.tensor(len(ids)))
+    verdict = Verdict(path=ids[None, 1:], tokens=ids[None], count=torch.tensor([len(ids)]))
     return StepRecord(
         draft=draft,
         out=out,
@@ -137,7 +137,7 @@ def agrees(golden: Golden, draft: Draft, step: int) -> bool:
 @torch.inference_mode()
 def cached(drafter: FeatureDrafter) -> list[Tensor]:
     """Copies of the committed keys and values of the draft's first layer."""
-    return [one.clone() for one in drafter._cache.read(0)]
+    return [one.clone() for one in drafter._cache.committed(0)]
 
 
 def root(context: Context) -> Frontier:

@@ -138,7 +138,7 @@ def accepted(rule: AcceptRule, case: int, temperature: float) -> list[int]:
         sampling=sampling(temperature),
     )
     verdict = rule.decide(draft, laws, Streams(seed=0))
-    path = unpadded(verdict.path)
+    path = unpadded(verdict.path[0])
     assert int(verdict.count) == len(path) + 1
     if path:
         assert root_to(draft, path[-1]) == [0, *path]

@@ -15,7 +15,7 @@ from torch import Tensor
 from specframe.errors import ConfigError
 from specframe.heads.eagle_export import Layout, save
 from specframe.heads.eagle_file import load_eagle, load_eagle3
-from specframe.heads.layers import Rope, View
+from specframe.heads.layers import KeptView, Rope
 from tests.golden.runs import Golden
 from tests.heads.small_heads import eagle3_net, eagle_net, shape
 from tests.small_models import VOCAB
@@ -290,5 +290,5 @@ def test_a_layer_is_that_of_transformers() -> None:
         expected = theirs(x, attention_mask=bias, position_embeddings=angles)
         for visible in (None, causal):
             keep = lambda layer, keys, values: (keys, values)  # noqa: E731
-            found = ours(x, View(positions=positions, visible=visible, keep=keep))
+            found = ours(x, KeptView(positions=positions, visible=visible, keep=keep))
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)

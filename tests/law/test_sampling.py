@@ -128,8 +128,8 @@ def test_mistakes_are_named() -> None:
 
 
 def test_host_reads_of_processors_are_declared() -> None:
-    assert build({"repetition_penalty": 1.2}).extra_syncs == 0
-    assert build({"no_repeat_ngram_size": 2}).extra_syncs == 1
+    assert build({"repetition_penalty": 1.2}).host_reads == 0
+    assert build({"no_repeat_ngram_size": 2}).host_reads == 1
     assert not build({"top_k": 3}).path_dependent
     assert build({"repetition_penalty": 1.2}).path_dependent
 

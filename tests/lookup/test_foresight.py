@@ -56,7 +56,7 @@ def test_a_router_has_those_of_its_sources() -> None:
 def test_auxiliary_rows_are_told() -> None:
     (one,) = prospects("drafter=lookahead", "tree.max_nodes=64")
     engine = load(["target=toy", "drafter=lookahead", "tree.max_nodes=64"])
-    assert one.aux_rows == engine.parts.drafter.needs.aux_rows > 0
+    assert one.aux_rows == engine.parts.drafter.traits.needs.aux_rows > 0
     assert one.match_length in (0, None)
 
 

@@ -60,7 +60,7 @@ def step(shape: Draft, path: Sequence[int], *, cut: bool = False, start: float =
         draft=shape,
         laws=NoLaws(),
         out=TargetOutput(logits=torch.zeros(1, 1)),
-        verdict=Verdict(path=empty, tokens=empty, count=torch.tensor(0)),
+        verdict=Verdict(path=empty[None], tokens=empty[None], count=torch.tensor([0])),
         path=list(path[:-1] if cut else path),
         tokens=list(range(len(path) + (not cut))),
         num_accepted=len(path),

@@ -20,14 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specframe.capture.graphs import CapturedGraph
-from specframe.runtime.base import Pass, Tensors
-from specframe.runtime.cudagraph import CudaGraph
+from specframe.runtime.base import Pass, Runtime, Tensors, Weights
+from specframe.runtime.cudagraph import GraphLaunch
 from tests.counting import is_read
 
 
 @dataclass
 class Rehearsal:
-    """A `Recorder` for the CPU. made: recordings in order; warmed: runs as written before that."""
+    """A `GraphCapturer` for the CPU. made: graphs in order; warmed: runs as written before that."""
 
     made: list[CapturedGraph] = field(default_factory=list)
     warmed: int = 0
@@ -41,7 +41,7 @@ class Rehearsal:
         self.warmed += 1
         return fn(fed, held)
 
-    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
+    def capture(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
         inputs = tuple(one.clone(memory_format=torch.contiguous_format) for one in fed)
         with untouched(held), _Tape() as tape:
             outputs = fn(inputs, held)
@@ -62,13 +62,12 @@ class Rehearsal:
         return self.made[-1]
 
 
-def rehearsed(**changes: Any) -> CudaGraph:
+def rehearsed(**changes: Any) -> Runtime:
     """runtime=cudagraph, on a CPU."""
     numbers: dict[str, Any] = {"warmup": 1, "max_graphs": 10_000, "max_rows": 13, "columns": 16}
     numbers["buckets"] = None
-    made = CudaGraph(**{**numbers, **changes})
-    made.recorder = Rehearsal()
-    return made
+    launch = GraphLaunch(**{**numbers, **changes}, capturer=Rehearsal())
+    return Runtime(launch=launch, weights=Weights())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from torch._inductor import config as inductor
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from specframe.cache.base import CacheManager
-from specframe.loop import Parts
+from specframe.loop import Components
 from specframe.runtime.base import Tensors
 from specframe.runtime.compile import Compile, _folder, _sizes
 from specframe.session.engine import Engine, Settings
@@ -35,7 +35,7 @@ def runtime(**changes: Any) -> Compile:
 
 def engine(target: HF, drafter: str, cache: str = "dynamic") -> Engine:
     made: CacheManager = CACHE_MAKERS[cache]()
-    parts = Parts(
+    parts = Components(
         target=target,
         drafter=drafter_of(drafter, "llama"),
         tree=ChainTree(depth=MAX_NODES - 1, max_nodes=MAX_NODES, proposal="place"),

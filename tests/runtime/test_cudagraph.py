@@ -313,7 +313,7 @@ class Counting(Match):
         if self.calls % 4:
             return verdict
         tokens = torch.where(torch.arange(draft.depth + 1) == 0, verdict.tokens, -1)
-        return Verdict(path=verdict.path * 0 - 1, tokens=tokens, count=(tokens >= 0).sum())
+        return Verdict(path=verdict.path * 0 - 1, tokens=tokens, count=(tokens >= 0).sum(1))
 
 
 def test_control_a_number_of_the_host() -> None:

@@ -95,8 +95,8 @@ def test_a_layer_looks_as_it_did() -> None:
 
 def tree(cache: CacheManager, parents: list[int], order: list[int] | None = None) -> Rows:
     """Rows of a tree over a committed prefix; order: which reserved slot each row takes."""
-    count, base = len(parents), cache.length
-    slots = cache.reserve(count)[torch.tensor(order or range(count))]
+    count, base = len(parents), cache.lengths[0]
+    slots = cache.reserve([count]).slots[torch.tensor(order or range(count))]
     visible = torch.zeros((count, cache.width), dtype=torch.bool)
     visible[:, :base] = True
     depths = []
@@ -110,7 +110,7 @@ def tree(cache: CacheManager, parents: list[int], order: list[int] | None = None
 
 def scored(target: HF, parents: list[int], **more: Any) -> Any:
     cache = DynamicCache()
-    cache.reset(rows=64, device=target.device)
+    cache.open(0, columns=64, device=target.device)
     target.prefill([3, 1, 4, 1, 5, 9, 2], cache)
     rows = tree(cache, parents, more.pop("order", None))
     return target.forward(rows, cache, want=torch.arange(len(parents)), **more)
@@ -155,7 +155,7 @@ def test_parts_of_the_model(name: str) -> None:
 def resumed(target: HF) -> Tensor:
     """Logits of a tree whose first block ran on its own."""
     cache = DynamicCache()
-    cache.reset(rows=64, device=target.device)
+    cache.open(0, columns=64, device=target.device)
     target.prefill([3, 1, 4], cache)
     rows = tree(cache, [-1, 0, 0, 2])
     lower = target.forward(rows, cache, layers=(0, 1))
@@ -178,7 +178,7 @@ def resumed(target: HF) -> Tensor:
 def test_a_resumed_pass_is_the_whole_one() -> None:
     _, packed = both("llama", **WIDE)
     cache = DynamicCache()
-    cache.reset(rows=64, device=packed.device)
+    cache.open(0, columns=64, device=packed.device)
     packed.prefill([3, 1, 4], cache)
     whole = packed.forward(tree(cache, [-1, 0, 0, 2]), cache, want=torch.arange(4))
     assert whole.logits is not None
@@ -195,14 +195,14 @@ def test_a_node_computes_bit_for_bit_what_its_path_computes() -> None:
     torch.testing.assert_close(found.logits, ordered.logits, rtol=1e-4, atol=1e-4)
     path = [0, 2, 3, 5]
     cache = DynamicCache()
-    cache.reset(rows=64, device=packed.device)
+    cache.open(0, columns=64, device=packed.device)
     packed.prefill([3, 1, 4, 1, 5, 9, 2], cache)
     one_by_one = []
     for row in path:
         out = packed.prefill([(7 * row + 1) % 13], cache)
         one_by_one.append(out.logits[0])
     assert torch.equal(torch.stack(one_by_one), ordered.logits[path])
-    cache.reset(rows=64, device=packed.device)
+    cache.open(0, columns=64, device=packed.device)
     tokens = [3, 1, 4, 1, 5, 9, 2, *[(7 * row + 1) % 13 for row in path]]
     assert torch.equal(packed.prefill(tokens, cache).logits[0], ordered.logits[path[-1]])
 
@@ -302,7 +302,7 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
     found = []
     for target in both("llama", **WIDE):
         cache = DynamicCache()
-        cache.reset(rows=8, device=target.device)
+        cache.open(0, columns=8, device=target.device)
         target.prefill([3, 1, 4], cache)
         found.append(Weights.of(target, cache))
     assert found[0] == found[1]
@@ -313,7 +313,7 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
 def test_what_a_pass_reads_is_counted_as_it_is_kept(form: Kept, size: int) -> None:
     target = HF.of(model("llama", **WIDE).float(), runtime=runtime(weights=form))
     cache = DynamicCache()
-    cache.reset(rows=8, device=target.device)
+    cache.open(0, columns=8, device=target.device)
     target.prefill([3, 1, 4], cache)
     found = Weights.of(target, cache)
     assert found is not None

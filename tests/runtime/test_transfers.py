@@ -98,7 +98,7 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
     with pytest.raises(Read):
         loop.step()
     with torch.inference_mode():
-        cache.commit(cache.length + torch.arange(3, device="meta"), 3, moved=True)
+        cache.commit(cache.lengths[0] + torch.arange(3, device="meta"), [3], moved=[True])
     return watching
 
 

@@ -122,7 +122,7 @@ def test_stop_strings_end_the_text_where_generate_ends_it(kind: str, cache: str)
         outcome = decode(composed, prompt, 40)
         assert outcome.tokens == own
         assert outcome.loop.finish_reason == "stop"
-        assert composed.cache.length == len(prompt) + len(own) - 1
+        assert composed.cache.lengths[0] == len(prompt) + len(own) - 1
         assert made.tokenizer.decode(own).endswith(strings[1])
         # Nothing is counted past the stop.
         last = outcome.records[-1] if outcome.records else None

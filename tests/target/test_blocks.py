@@ -58,7 +58,7 @@ def near(found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
 def test_taps_of_a_prompt(family: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "PREFILL_ROWS", rows)
     made, cache = target(family), CACHE_MAKERS["dynamic"]()
-    cache.reset(rows=32, device=CPU)
+    cache.open(0, columns=32, device=CPU)
     with torch.inference_mode():
         out = made.prefill(LONG_PROMPT, cache, taps=TAPS)
         head = made.head(out.taps["final_postnorm"])
@@ -134,7 +134,7 @@ def test_layers_resumed_on_a_tree_equal_a_full_pass(
         again = prefilled(made, prompt, cache)
         made.forward(tree_rows(again, SHUFFLED), again)
         for layer in range(LAYERS):
-            stop = held.extent
+            stop = held.extents[0]
             near(held._keys[layer][:, :, :stop], again._keys[layer][:, :, :stop], 1e-12)
 
 
@@ -142,7 +142,7 @@ def test_layers_resumed_on_a_tree_equal_a_full_pass(
 def test_first_pass_of_a_model_may_be_partial(family: str) -> None:
     made = HF.of(copy.deepcopy(raw(family)), runtime=RUNTIME)
     cache = CACHE_MAKERS["dynamic"]()
-    cache.reset(rows=32, device=CPU)
+    cache.open(0, columns=32, device=CPU)
     rows = tree_rows(cache)
     lower = made.forward(rows, cache, layers=(0, 1))
     upper = replace(rows, tokens=None, hidden=lower.hidden)
@@ -180,7 +180,7 @@ def test_skipped_parts_write_nothing(family: str) -> None:
     made, without = target(family), silenced(family)
     skip = frozenset({"attention:1", "mlp:0"})
     cache = CACHE_MAKERS["dynamic"]()
-    cache.reset(rows=64, device=CPU)
+    cache.open(0, columns=64, device=CPU)
     out = made.forward(tree_rows(cache), cache, skip=skip, want=torch.arange(7))
     for row, path in enumerate(tree_paths()):
         tokens = [TREE_TOKENS[one] for one in path]
@@ -209,7 +209,7 @@ def test_the_models_own_generate_is_untouched(family: str) -> None:
 def test_tap_numbers_on_models_of_any_depth(layers: int) -> None:
     made = HF.of(model("llama", num_hidden_layers=layers), runtime=RUNTIME)
     cache = CACHE_MAKERS["dynamic"]()
-    cache.reset(rows=8, device=CPU)
+    cache.open(0, columns=8, device=CPU)
     names = [f"resid:{i}" for i in range(layers + 1)]
     with torch.inference_mode():
         out = made.prefill(PROMPT, cache, taps=names)

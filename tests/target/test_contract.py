@@ -68,7 +68,7 @@ def cache(request: pytest.FixtureRequest) -> str:
 def logits_after(made: Target, tokens: list[int]) -> torch.Tensor:
     """[V] logits after tokens that are fed one by one."""
     held = CACHE_MAKERS["dynamic"]()
-    held.reset(rows=64, device=CPU)
+    held.open(0, columns=64, device=CPU)
     for token in tokens:
         out = made.prefill([token], held)
     return out.logits[0]
@@ -76,11 +76,11 @@ def logits_after(made: Target, tokens: list[int]) -> torch.Tensor:
 
 def test_prefill_of_a_whole_prompt_equals_token_by_token(made: Target, cache: str) -> None:
     held = CACHE_MAKERS[cache]()
-    held.reset(rows=64, device=CPU)
+    held.open(0, columns=64, device=CPU)
     with torch.inference_mode():
         out = made.prefill(PROMPT, held)
     assert out.logits.shape == (1, made.vocab_size)
-    assert held.length == held.extent == len(PROMPT)
+    assert held.lengths[0] == held.extents[0] == len(PROMPT)
     torch.testing.assert_close(out.logits[0], logits_after(made, list(PROMPT)), rtol=0, atol=1e-9)
 
 
@@ -91,7 +91,7 @@ def test_tree_rows_equal_their_paths(made: Target, cache: str) -> None:
     with torch.inference_mode():
         out = made.score(replace(draft, slots=slots), held)
     assert out.logits.shape == (len(TOKENS), made.vocab_size)
-    assert held.length == len(PROMPT), "a verify pass commits nothing"
+    assert held.lengths[0] == len(PROMPT), "a verify pass commits nothing"
     for row in range(len(TOKENS) - 1):
         nodes, depth = torch.tensor([row]), int(draft.depths[row])
         path = [*draft.tokens[:1].tolist(), *draft.path_tokens(nodes, depth)[0].tolist()]
@@ -114,7 +114,7 @@ def test_dead_rows_touch_nothing(made: Target, cache: str) -> None:
 def test_taps_have_a_row_for_each_row(made: Target) -> None:
     taps = sorted(made.gives.taps)
     held = CACHE_MAKERS["dynamic"]()
-    held.reset(rows=64, device=CPU)
+    held.open(0, columns=64, device=CPU)
     with torch.inference_mode():
         first = made.prefill(PROMPT, held, taps=taps)
         second = made.score(replace(tree(made), slots=held.reserve(len(TOKENS))), held, taps=taps)

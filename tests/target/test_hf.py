@@ -202,7 +202,7 @@ def test_layer_types_get_their_own_masks() -> None:
     full, sliding = (masks[kind][0, 0] == 0 for kind in sorted(masks))
     assert torch.equal(full, rows.visible)
     held = torch.empty(cache.width, dtype=torch.long)
-    held[: cache.length] = torch.arange(cache.length)
+    held[: cache.lengths[0]] = torch.arange(cache.lengths[0])
     held[rows.slots] = rows.positions
     near = rows.positions[:, None] - held < WINDOW  # by position, not by row or slot
     assert torch.equal(sliding, rows.visible & near)

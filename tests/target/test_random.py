@@ -60,7 +60,7 @@ def test_a_seed_makes_the_weights() -> None:
 def test_an_oracle_drafts_for_it() -> None:
     engine = specframe.load([*SMALL, "drafter=oracle", "drafter.rates=[1.0]", "tree.depth=3"])
     assert engine.generate("abc").tokens == load().generate("abc").tokens
-    assert engine.parts.drafter.synthetic
+    assert engine.parts.drafter.traits.synthetic
 
 
 def test_text_of_bytes() -> None:

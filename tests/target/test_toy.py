@@ -26,7 +26,7 @@ def test_forward_gives_the_law(cache: str) -> None:
     for prompt in ([3], [1, 2], [1, 2, 3, 4, 5, 0]):
         held = CACHE_MAKERS[cache]()
         with torch.inference_mode():
-            held.reset(rows=16, device=made.device)
+            held.open(0, columns=16, device=made.device)
             out = made.prefill(prompt, held)
         assert torch.equal(out.logits[0], made.law(prompt))
     held = prefilled(made, [1, 2], cache)

@@ -149,7 +149,7 @@ def test_a_plain_beam_would_not_do() -> None:
     assert missing
 
 
-LEARNING = [name for name in DRAFTERS.names() if DRAFTERS.get(name).learns]
+LEARNING = [name for name in DRAFTERS.names() if DRAFTERS.get(name).traits.learns]
 
 
 def test_what_learns_from_passes_says_so() -> None:

@@ -109,7 +109,7 @@ def check(step: dict[str, Any], record: StepRecord) -> None:
     assert step["rows"] == draft.num_rows + (0 if aux is None else len(aux.tokens))
     keys = ("texts", "parents", "target_probs", "target_softmax", "draft_probs", "sources", "why")
     assert {len(step[key]) for key in keys} == {len(live)}
-    accepted = [row for row in record.verdict.path.tolist() if row >= 0][: record.num_accepted]
+    accepted = [row for row in record.verdict.path[0].tolist() if row >= 0][: record.num_accepted]
     assert [live[place] for place in step["path"]] == accepted
     assert step["num_accepted"] == record.num_accepted == len(step["path"])
     assert step["emitted"] == record.tokens
@@ -222,7 +222,7 @@ def test_it_reads_once_a_step(
     with StepTrace(softmax=True).open(given.engine(), tmp_path, {}) as recorder:
         loop = given.decoding(16, recorder.watch(ASKED))
         for seen in read_in(loop, reads, (1, 2, 1, 2)):
-            assert len(seen) == declared(given, loop) + StepTrace.extra_syncs, seen
+            assert len(seen) == declared(given, loop) + StepTrace.host_reads, seen
 
 
 def test_tokens_are_shown_readably() -> None:

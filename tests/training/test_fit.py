@@ -187,7 +187,7 @@ def test_mtp(hard: float, soft: float, state: Any, tmp_path: Path) -> None:
         new_cache=CACHE_MAKERS["dynamic"],
         runtime=RUNTIME,
     )
-    assert drafter.needs.taps == (f"final_{state.replace('_', '')}",)
+    assert drafter.traits.needs.taps == (f"final_{state.replace('_', '')}",)
     assert accepted(drafter) > 0
 
 

@@ -32,7 +32,7 @@ def made(
 
 def alone(sample: TrainingSample, held: HF) -> torch.Tensor:
     cache = DynamicCache()
-    cache.reset(rows=len(sample), device=CPU)
+    cache.open(0, columns=len(sample), device=CPU)
     out = held.prefill(sample.tokens.tolist(), cache, taps=TAPS)
     return torch.cat([out.taps[name] for name in TAPS], dim=-1)
 

@@ -57,7 +57,7 @@ def auto(costs: CostTable, **changes: Any) -> AutoTree:
     made: AutoTree = make(
         "tree", "auto", **{"proposal": "place", "depth": 4, "margin": 0.0, **changes}
     )
-    return made.priced(costs)
+    return made.with_costs(costs)
 
 
 class Watched(Drafter):
@@ -65,7 +65,7 @@ class Watched(Drafter):
 
     def __init__(self, inner: Drafter) -> None:
         self.inner, self.expanded = inner, 0
-        self.needs = inner.needs
+        self.traits = inner.traits
         for verb in ("begin", "observe", "truncate", "prospects", "aux", "readback"):
             setattr(self, verb, getattr(inner, verb))
         expand = inner.expand

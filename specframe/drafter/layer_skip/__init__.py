@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from specframe.drafter.base import DRAFTERS, Drafter
+from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.drafter.layer_skip.search import SkipSearch, evenly, inner_parts
-from specframe.drafting.feeding import Feeding
+from specframe.drafting.feeding import TargetFeeding
 from specframe.errors import ConfigError
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
@@ -39,9 +39,11 @@ class LayerSkip(Drafter):
     with LLaMA-2); SWIFT, arXiv 2410.06916 (the search while decoding; 1.3x to 1.6x).
     """
 
-    needs = Needs(partial_layers=True)
-    gives_laws: ClassVar[bool] = True
-    learns: ClassVar[str] = "from the passes so far, which decide on the layers it skips"
+    traits = Traits(
+        needs=Needs(partial_layers=True),
+        laws="logits",
+        learns="from the passes so far, which decide on the layers it skips",
+    )
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class LayerSkip(Drafter):
         self._parts, self._tries, self._bayes_every = inner_parts(blocks), tries, bayes_every
         self._every, self._window, self._keep, self._seed = every, window, keep, seed
         self._target = target
-        self._feeding = Feeding(target)
+        self._feeding = TargetFeeding()
         self._search = self._new_search()
 
     @property
@@ -71,6 +73,7 @@ class LayerSkip(Drafter):
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._context = context
+        assert context.cache is not None
         self._feeding.begin(context.cache)
         self._steps = 0
         self._tried: frozenset[str] | None = None
@@ -82,8 +85,15 @@ class LayerSkip(Drafter):
             self._tried = self._search.next()
             if self._tried is not None:
                 self._matched = self._match(self._tried)
-        logits = self._feeding.feed(frontier, skip=self.skip)
+        logits = self._feeding.feed(frontier, self._run)
         return [] if logits is None else [Proposal(logits=logits, source="layer_skip")]
+
+    def _run(self, rows: Rows, states: Tensor) -> Tensor:
+        """[F, V] logits of a frontier's nodes."""
+        every = torch.arange(len(rows.slots), device=rows.slots.device)
+        out = self._target.forward(rows, self._feeding.cache, skip=self.skip, want=every)
+        assert out.logits is not None
+        return out.logits
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         return self._feeding.give_back(draft)
@@ -109,28 +119,26 @@ class LayerSkip(Drafter):
     def _may_try(self) -> bool:
         """Whether it is time, there is enough text of the target's own, and room for scratch."""
         cache, context = self._feeding.cache, self._context
-        room = cache.capacity is None or cache.capacity - cache.length >= self._window
+        length = cache.lengths[0]
+        room = cache.capacity is None or cache.capacity - length >= self._window
         emitted = len(context) - context.prompt_length
-        idle = cache.extent == cache.length and self._tried is None
+        idle = cache.extents[0] == length and self._tried is None
         return idle and room and emitted >= self._window and self._steps % self._every == 0
 
     def _match(self, skip: frozenset[str]) -> Tensor:
         """[1] int64: how many of the last `window` tokens are the likeliest without `skip`."""
         cache, size = self._feeding.cache, self._window
-        start = cache.length - size  # the rows before those see the committed keys
-        slots = cache.reserve(size)
-        positions = slots - size
-        columns = torch.arange(cache.width, device=slots.device)
-        own = (columns >= cache.length) & (columns <= slots[:, None])
+        start = cache.lengths[0] - size  # the rows before those see the committed keys
+        fresh = cache.reserve([size])
         rows = Rows(
             tokens=self._context.ids[start : start + size],
-            positions=positions,
-            slots=slots,
-            visible=(columns < start) | own,
+            positions=start + fresh.columns,
+            slots=fresh.slots,
+            prefix=torch.full_like(fresh.columns, start),
         )
-        every = torch.arange(size, device=slots.device)
+        every = fresh.columns
         out = self._target.forward(rows, cache, skip=skip, want=every)
-        cache.discard()
+        cache.discard(0)
         assert out.logits is not None
         return (out.logits.argmax(-1) == self._context.ids[start + 1 :]).sum().view(1)
 

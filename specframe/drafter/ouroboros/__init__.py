@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specframe.cache.base import CacheManager
-from specframe.drafter.base import DRAFTERS, Continuation, Drafter, Retrieval
+from specframe.drafter.base import DRAFTERS, Continuation, Retrieval, Traits
 from specframe.drafter.ouroboros.first_layers import shortened
 from specframe.drafter.ouroboros.writer import Writer
 from specframe.drafting.vocabulary import check_vocabulary
@@ -43,14 +44,17 @@ class Ouroboros(Retrieval):
     Meant for tree=native; another tree takes as much of the branches as fits its shape.
     Lossless under every lossless rule (placed, no law). Needs a draft model with the target's
     vocabulary and positions. Target forwards per step: 1. Draft forwards: at most draft_tokens,
-    each with a host read (extra_syncs), and one for the prompt.
+    each with a host read (host_reads), and one for the prompt.
     Paper: Zhao et al., arXiv 2402.13720: up to 2.8x over speculative decoding and 3.9x over plain
     decoding (Yi-34B with 6B, A100, greedy); its code takes draft_tokens 12, W 20, N 7 and K 3 on
     HumanEval, gives no bonus after a whole phrase, and does not sample.
     """
 
-    needs = Needs(own_cache=True)
-    learns: ClassVar[str] = "from the rows of every pass, which fill its pool"
+    traits = Traits(
+        needs=Needs(own_cache=True),
+        native=True,
+        learns="from the rows of every pass, which fill its pool",
+    )
     max_trie_nodes: ClassVar[int] = 1024  # every phrase whole, whatever the numbers
 
     def __init__(
@@ -69,8 +73,12 @@ class Ouroboros(Retrieval):
     ) -> None:
         if not trust_vocabulary:
             check_vocabulary(model, target, way_out=_TRUST)
-        self.extra_syncs = draft_tokens  # the most there can be
-        self.max_positions = model.gives.max_positions
+        self.traits = replace(
+            self.traits,
+            host_reads=draft_tokens,  # the most there can be
+            max_positions=model.gives.max_positions,
+        )
+        self.warm: bool | None = None
         self.draft_tokens = draft_tokens
         self.ngram = ngram
         self.phrases = phrases
@@ -95,7 +103,8 @@ class Ouroboros(Retrieval):
         self._forget()
 
     def prospects(self) -> Sequence[Prospect]:
-        return Drafter.prospects(self)  # its phrases are there once a draft is written
+        # Its phrases are there once a draft is written.
+        return [Prospect(source="ouroboros", expand=self.expand)]
 
     def continuations(self) -> Sequence[Continuation]:
         return self._proposed(self.draft_tokens)
@@ -127,16 +136,16 @@ class Ouroboros(Retrieval):
     def remembered(self) -> Any:
         return copy.deepcopy(self._pool) if self.keep_pool else None
 
-    def recall(self, held: Any) -> None:
-        self._pool = copy.deepcopy(held)
+    def recall(self, memory: Any) -> None:
+        self._pool = copy.deepcopy(memory)
 
     def _forget(self) -> None:
         self._written: list[int] = []
         self._tails: list[Phrase] = []
 
     def _proposed(self, count: int) -> list[Continuation]:
-        if self.max_positions is not None:
-            count = min(count, self.max_positions - len(self.context) + 1)
+        if (limit := self.traits.max_positions) is not None:
+            count = min(count, limit - len(self.context) + 1)
         self._written = self._writer.write(self.context.tokens, count)
         self._tails = self._pool.after(self._written[-1])[: self.phrases]
         return [Continuation([*self._written, *tail]) for tail in self._tails or [()]]

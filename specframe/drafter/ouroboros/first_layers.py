@@ -25,7 +25,6 @@ class FirstLayers(Target):
         self.name = f"{model.name}, {count} of {model.num_layers} layers"
         self.eos_ids = model.eos_ids
         self.tokenizer = model.tokenizer
-        self.runtime = model.runtime
         self._model = model
 
     def forward(

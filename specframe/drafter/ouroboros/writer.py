@@ -34,24 +34,27 @@ class Writer:
 
     def begin(self, context: Context, pool: Pool, *, ahead: int) -> None:
         """Start a sequence; `ahead`: the most tokens that `write` is asked for."""
-        room = context.max_slots + ahead + 2 * self._width * (self._ngram - 1)
-        self.cache.launcher = self.model.runtime.recording
-        self.cache.reset(rows=room, device=self.model.device)
+        columns = context.max_columns + ahead + 2 * self._width * (self._ngram - 1)
+        self.cache.open(0, columns=columns, device=self.model.device)
         self._pool = pool
         prompt = context.tokens[: context.prompt_length]
         self._ahead = None
         if self._width:
             self._ahead = GuessWindow(width=self._width, ngram=self._ngram, text=self._read(prompt))
 
+    @property
+    def _length(self) -> int:
+        return self.cache.lengths[0]
+
     def truncate(self, length: int) -> None:
         """Keep at most the first `length` tokens."""
-        self.cache.truncate(min(self.cache.length, length))
+        self.cache.truncate(0, min(self._length, length))
 
     def write(self, text: Sequence[int], count: int) -> list[int]:
         """The `count` tokens that the model greedily goes on with. Reads once a pass."""
         written: list[int] = []
-        pending = list(text[self.cache.length :])
-        if len(pending) > _JOINT or self.cache.length == 0 < len(pending) - 1:
+        pending = list(text[self._length :])
+        if len(pending) > _JOINT or self._length == 0 < len(pending) - 1:
             self.model.prefill(self._read(pending[:-1]), self.cache)
             pending = pending[-1:]
         while len(written) < count:
@@ -93,6 +96,7 @@ class Writer:
                     depths.append(depths[above] + 1)
         device, size = self.model.device, len(tokens)
         every = torch.arange(size, device=device)
+        fresh = self.cache.reserve([size])
         draft = Draft(
             tokens=torch.tensor(self._read(tokens), device=device),
             parents=torch.tensor(parents, device=device),
@@ -102,7 +106,9 @@ class Writer:
             row_of=every,
             depth=max(depths),
             chain=False,
-            slots=self.cache.reserve(size),
+            slots=fresh.slots,
+            columns=fresh.columns,
+            in_order=True,
             aux=self._window(size, len(pending)),
         )
         return draft, rows
@@ -110,7 +116,7 @@ class Writer:
     def _window(self, size: int, seen: int) -> AuxRows | None:
         if self._ahead is None or not self._ahead.num_rows:
             return None
-        position = self.cache.length + seen - 1
+        position = self._length + seen - 1
         device = self.model.device
         return self._ahead.rows(position=position, num_rows=size, seen=seen, device=device)
 
@@ -130,7 +136,7 @@ class Writer:
         assert draft.slots is not None
         moved = list(rows) != list(range(len(rows)))
         index = torch.tensor(rows, device=draft.tokens.device)
-        self.cache.commit(draft.slots[index], len(rows), moved=moved)
+        self.cache.commit(draft.slots[index], [len(rows)], moved=[moved])
 
     def _read(self, tokens: Sequence[int]) -> list[int]:
         """Tokens as the model's table has them."""

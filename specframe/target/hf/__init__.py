@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from specframe.cache.base import CacheManager
+from specframe.cache.base import CacheManager, Opened
 from specframe.errors import IncompatibleComponents
 from specframe.models.tokenizer import HFTokenizer
 from specframe.runtime.base import Runtime
@@ -31,7 +30,7 @@ class HF(Target):
     not touched. Models with recurrent state are refused: they cannot be rolled back.
     """
 
-    could_give: ClassVar[Gives] = Gives(taps=frozenset({"*"}), partial_layers=True)
+    gives: Gives = Gives(taps=frozenset({"*"}), partial_layers=True)
 
     def __init__(
         self,
@@ -84,14 +83,14 @@ class HF(Target):
         self.model = model.eval()
         text = model.config.get_text_config()
         self.tokenizer = tokenizer
-        self.runtime = runtime
+        self._launch = runtime.launch
         self.name = name
         self.dtype = model.dtype
         self.device = model.get_input_embeddings().weight.device
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers = text.num_hidden_layers
         self.eos_ids = _eos_ids(model, tokenizer)
-        self._trunk = runtime.adopt(model)
+        self._trunk = runtime.weights.adopt(model)
         self._blocks = Blocks(model, self.num_layers)
         self._windows = _windows(text)
         self._builds_causal = text._attn_implementation == "sdpa"
@@ -121,47 +120,51 @@ class HF(Target):
         want: Tensor | None = None,
     ) -> Forward:
         self._check_taps(taps)
-        first, last = layers or (0, self.num_layers)
+        span = layers or (0, self.num_layers)
+        opened = cache.opened(rows)
         if self._trunk is not None:
-            return self._fused(rows, cache, ((first, last), skip, taps), want)
+            fused = self._fused(rows, opened, span, skip, taps, want)
+            if fused is not None:
+                return fused
         entering = rows.hidden if rows.tokens is None else rows.tokens
         assert entering is not None
-        # A first pass makes the buffers; the passes after it can be captured.
-        run = tuple(range(first, last))
-        held = None if rows.causal else cache.held(run)
-        width = self.runtime.columns(cache.width, held[0].shape[2]) if held else cache.width
-        masks = self._masks(rows, cache, width)
+        given = (entering,) if want is None else (entering, want)
+        form = opened.form(range(*span), list(self._windows.values()))
         key = PassKey(
             blocks=self._blocks,
             rows=len(rows.positions),
-            width=width if self.runtime.one_width else None,
-            span=(first, last),
+            span=span,
             skip=skip,
             taps=tuple(taps),
             embedded=rows.tokens is None,
-            masks=tuple(masks),
+            windows=tuple(self._windows.items()),
+            own_mask=self._builds_causal,
+            dtype=self.dtype,
             wanted=None if want is None else len(want),
-            layers=run,
+            form=None if form is None else form.key,
         )
-        wanted = () if want is None else (want,)
-        fed: Any = (entering, rows.positions, rows.slots, *wanted, *masks.values())
-        if not held:
-            return key.unpack(key.compute(fed, cache))
-        return key.unpack(self.runtime.wrap(key.captured, key)(fed, held))
+        if form is None:
+            return key.unpack(key.compute(given, opened))
+        run = self._launch.wrap(key.over(form), key)
+        return key.unpack(run((*given, *form.inputs), form.buffers))
 
     def _fused(
         self,
         rows: Rows,
-        cache: CacheManager,
-        span: tuple[tuple[int, int], frozenset[str], Sequence[str]],
+        opened: Opened,
+        span: tuple[int, int],
+        skip: frozenset[str],
+        taps: Sequence[str],
         want: Tensor | None,
-    ) -> Forward:
-        """The same by the runtime's own blocks. span: layers, skip, taps."""
-        layers, skip, taps = span
+    ) -> Forward | None:
+        """The same by the runtime's own blocks; None where they cannot read this cache."""
         assert self._trunk is not None
         entering = rows.hidden if rows.tokens is None else self.embed(rows.tokens)
         assert entering is not None
-        hidden, found = self._trunk(entering, rows, cache, layers=layers, skip=skip, taps=taps)
+        output = self._trunk(entering, opened, layers=span, skip=skip, taps=taps)
+        if output is None:
+            return None
+        hidden, found = output
         if "embed" in taps:
             found["embed"] = entering
         if "final_prenorm" in taps:
@@ -190,21 +193,6 @@ class HF(Target):
                 f"final_postnorm and resid:0 .. resid:{self.num_layers}"
             )
 
-    def _masks(self, rows: Rows, cache: CacheManager, width: int) -> dict[str, Tensor | None]:
-        """Additive masks [1, 1, R, width] by layer type; None: the kernel's own causal mask."""
-        masks: dict[str, Tensor | None] = {}
-        for kind, window in self._windows.items():
-            if rows.causal and window is None and self._builds_causal:
-                masks[kind] = None  # it is faster
-                continue
-            visible = functional.pad(rows.visible, (0, width - rows.visible.shape[1]))
-            if window is not None:
-                cache.positions.index_copy_(0, rows.slots, rows.positions)
-                visible = visible & (rows.positions[:, None] - cache.positions[:width] < window)
-            mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
-            masks[kind] = mask.masked_fill_(~visible, -torch.inf)[None, None]
-        return masks
-
 
 def _windows(config: Any) -> dict[str, int | None]:
     """Attention window (tokens) by layer type; None sees everything."""
@@ -218,8 +206,8 @@ def _windows(config: Any) -> dict[str, int | None]:
 
 def _eos_ids(model: Any, tokenizer: Tokenizer | None) -> tuple[int, ...]:
     generation = getattr(model, "generation_config", None)
-    for held in (generation, model.config, tokenizer):
-        ids = getattr(held, "eos_token_id", None)
+    for source in (generation, model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
         if ids is not None:
             return tuple(ids) if isinstance(ids, (list, tuple)) else (int(ids),)
     return ()

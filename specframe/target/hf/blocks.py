@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from specframe.cache.base import Keeper
+from specframe.cache.base import Opened
 
 if TYPE_CHECKING:
     from transformers import Cache
@@ -61,11 +61,11 @@ class Blocks:
         normed: Tensor = self._base.norm(hidden)  # type: ignore[operator]
         return normed
 
-    def dress(self, cache: Keeper, slots: Tensor) -> Cache:
-        """Our cache in the clothes that the model expects."""
+    def dress(self, opened: Opened) -> Cache:
+        """A pass over our cache in the clothes that the model expects."""
         if self._dress is None:
             self._dress = _dress_class()
-        return self._dress(cache, slots)
+        return self._dress(opened)
 
     def run(
         self, inputs: dict[str, Any], plan: BlockPlan, want: Tensor | None
@@ -158,27 +158,27 @@ def _dress_class() -> type:
     from transformers import Cache
 
     class Dressed(Cache):
-        """Hands each layer's keys and values to a CacheManager."""
+        """Hands each layer's keys and values to a pass over our cache."""
 
-        def __init__(self, manager: Keeper, slots: Tensor) -> None:
+        def __init__(self, opened: Opened) -> None:
             self.layers = []
-            self._manager = manager
-            self._slots = slots
+            self._opened = opened
 
         def update(
             self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kw: Any
         ) -> tuple[Tensor, Tensor]:
-            return self._manager.update(layer_idx, key_states, value_states, self._slots)
+            return self._opened.dense(layer_idx, key_states, value_states)
 
+        # Positions and masks are ours; the model makes its own mask only in a causal pass over an
+        # empty cache.
         def get_seq_length(self, layer_idx: int = 0) -> int:
-            return self._manager.length
+            return 0
 
-        # Asked by the model's own mask only in a causal pass over an empty cache.
         def get_query_offset(self, *args: Any, **kwargs: Any) -> int:
-            return self._manager.length
+            return 0
 
         def get_mask_sizes(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-            return self._manager.extent, 0
+            return len(self._opened.positions), 0
 
         is_sliding = is_linear = is_dummy = property(lambda self: [False])
         is_compileable = False

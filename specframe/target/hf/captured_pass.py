@@ -1,12 +1,15 @@
-"""A pass over a model's own code as a function of tensors, which a runtime can capture."""
+"""A pass over a model's own code as a function of tensors, which a launch can capture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specframe.cache.base import Keeper, Window
+import torch
+from torch import Tensor
+
+from specframe.cache.base import Opened, PassForm
 from specframe.runtime.base import Tensors
 from specframe.target.base import Forward
 from specframe.target.hf.blocks import BlockPlan, Blocks
@@ -14,41 +17,43 @@ from specframe.target.hf.blocks import BlockPlan, Blocks
 
 @dataclass(frozen=True, kw_only=True)
 class PassKey:
-    """All that a pass is, but for its tensors.
-
-    rows: how many; width: slots seen, None for all that are held; span: blocks [first, last);
-    embedded: it takes hidden states, not tokens; masks: the layer types that have their own;
-    wanted: rows whose logits are needed, None for none; layers: those whose buffers are held.
-    """
+    """Everything that a pass depends on, except its tensors."""
 
     blocks: Blocks
     rows: int
-    width: int | None
-    span: tuple[int, int]
-    skip: frozenset[str]
+    span: tuple[int, int]  # blocks [first, last)
+    skip: frozenset[str]  # sub-layers that are left out
     taps: tuple[str, ...]
-    embedded: bool
-    masks: tuple[str, ...]
-    wanted: int | None
-    layers: tuple[int, ...]
+    embedded: bool  # it takes hidden states, not tokens
+    windows: tuple[tuple[str, int | None], ...]  # attention window by type of layer
+    own_mask: bool  # the model makes the mask of a causal pass by itself, which is faster
+    dtype: torch.dtype  # of the additive masks
+    wanted: int | None  # rows whose logits are needed; None: no logits
+    form: Hashable = None  # key of the cache's form, where there is one
 
-    def captured(self, fed: Tensors, held: Tensors) -> Tensors:
-        """The pass over buffers held: keys of each layer, then values."""
-        return self.compute(fed, Window(self.layers, held, self.width))
+    def over(self, form: PassForm) -> Any:
+        """The pass as `fn(inputs, buffers)`, the cache being taken apart into tensors.
 
-    def compute(self, fed: Sequence[Any], keeper: Keeper) -> Tensors:
-        """fed: tokens [R] or hidden states [R, H], positions [R], slots [R], the rows wanted [W] if
-        any, then additive masks [1, 1, R, S] (None: the kernel's own causal one).
+        inputs: what `compute` is given, then the inputs of the form.
+        """
+
+        def run(inputs: Tensors, buffers: Tensors) -> Tensors:
+            count = 1 if self.wanted is None else 2
+            return self.compute(inputs[:count], form.attached(inputs[count:], buffers))
+
+        return run
+
+    def compute(self, given: Sequence[Tensor], opened: Opened) -> Tensors:
+        """given: tokens [R] or hidden states [R, H], then the rows wanted [W] if any.
 
         Returns logits [W, V] if wanted, hidden [R, H], then the taps in order.
         """
-        entering, positions, slots, *rest = fed
-        want = rest.pop(0) if self.wanted is not None else None
-        masks: Any = dict(zip(self.masks, rest, strict=True))
+        entering, want = given[0], given[1] if len(given) > 1 else None
+        masks = {kind: self._mask(opened, window) for kind, window in self.windows}
         inputs: dict[str, Any] = {
-            "attention_mask": masks if len(masks) > 1 else rest[0],
-            "position_ids": positions[None],
-            self.blocks.cache_name: self.blocks.dress(keeper, slots),
+            "attention_mask": masks if len(masks) > 1 else next(iter(masks.values())),
+            "position_ids": opened.positions[None],
+            self.blocks.cache_name: self.blocks.dress(opened),
             "use_cache": True,
             "inputs_embeds" if self.embedded else "input_ids": entering[None],
         }
@@ -62,6 +67,14 @@ class PassKey:
         logits, hidden, found = self.blocks.run(inputs, plan, want)
         taps = [found[name] for name in self.taps]
         return (hidden, *taps) if logits is None else (logits, hidden, *taps)
+
+    def _mask(self, opened: Opened, window: int | None) -> Tensor | None:
+        """Additive mask [1, 1, R, S]; None: the model's own causal one."""
+        if opened.is_causal and window is None and self.own_mask:
+            return None
+        visible = opened.visible(window)
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=visible.device)
+        return mask.masked_fill_(~visible, -torch.inf)[None, None]
 
     def unpack(self, outputs: Tensors) -> Forward:
         """What `compute` returned, by name."""

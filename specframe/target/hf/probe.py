@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specframe.cache.base import CacheManager
+from specframe.cache.base import CACHES
 from specframe.errors import IncompatibleComponents
 from specframe.types import Rows
 
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
 
 _CHILDREN = 4  # of the probe's root; the last one is far from it in rows and near in position
 _EXACT, _ROUNDED = 1e-3, 0.3  # largest error in standard deviations of the logits, by precision
-
-
-class _Scratch(CacheManager):
-    """Just the rows of the probe."""
-
-    @property
-    def width(self) -> int:
-        return self.extent
-
-    @property
-    def capacity(self) -> int | None:
-        return None
-
-    def _room_for(self, slots: int) -> int:
-        return slots
-
-    def _prepare(self, rows: int) -> None:
-        self._keys.clear()
-        self._values.clear()
 
 
 @torch.inference_mode()
@@ -68,13 +49,19 @@ def _ids(target: HF) -> Tensor:
 
 def _tree(target: HF) -> Tensor:
     """[2, V] logits of a root and of its last child, which has elder siblings."""
-    cache, ids = _Scratch(), _ids(target)
-    cache.reset(rows=len(ids), device=target.device)
-    slots = cache.reserve(len(ids))
-    visible = torch.eye(len(ids), dtype=torch.bool, device=target.device)
-    visible[:, 0] = True
-    rows = Rows(tokens=ids, positions=(slots > 0).long(), slots=slots, visible=visible)
-    logits = target.forward(rows, cache, want=slots[[0, -1]]).logits
+    cache, ids = CACHES.get("dynamic")(), _ids(target)
+    cache.open(0, columns=len(ids), device=target.device)
+    fresh = cache.reserve([len(ids)])
+    sees = torch.eye(len(ids), dtype=torch.bool, device=target.device)
+    sees[:, 0] = True
+    rows = Rows(
+        tokens=ids,
+        positions=(fresh.columns > 0).long(),
+        slots=fresh.slots,
+        prefix=torch.zeros_like(ids),
+        sees=sees,
+    )
+    logits = target.forward(rows, cache, want=fresh.columns[[0, -1]]).logits
     assert logits is not None
     return logits.float()
 

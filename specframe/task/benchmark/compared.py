@@ -150,7 +150,6 @@ class Comparing:
         first = self._first.setdefault(id(parts.target), parts)
         own_cache = any(word.partition("=")[0].partition(".")[0] == "cache" for word in words)
         cache = parts.cache if own_cache else first.cache
-        parts.target.runtime = first.runtime
         engine = Engine(replace(parts, runtime=first.runtime, cache=cache), engine.settings)
         given = dict(word.split("=", 1) for word in words)
         side = Side(

@@ -69,7 +69,7 @@ def lines_of(rows: Sequence[Row], sides: Sequence[Side], config: dict[str, Any])
 
 def judge(lines: Sequence[Line], sides: Sequence[Side], said: BenchmarkVerdict) -> None:
     """A side of ours that must give the exact text and did not is a failure."""
-    rounding = {side.name: side.engine.parts.runtime.lossy for side in sides}
+    rounding = {side.name: side.engine.parts.runtime.weights.lossy for side in sides}
     for one, side in zip(lines, sides, strict=True):
         if one.peer or one.num_same_text in (None, one.num_texts) or one.name == METHOD:
             continue

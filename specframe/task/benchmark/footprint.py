@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from specframe.buffers.contiguous import Contiguous
 from specframe.cache.base import CacheManager
 from specframe.kernel.laid_out import LaidOutLinear
 from specframe.kernel.matrix import weight_bytes
@@ -73,9 +74,11 @@ def weights_bytes(target: Target) -> int:
 
 
 def cache_bytes(cache: CacheManager, target: Target) -> int:
-    """Of all slots that are allocated."""
-    held = (one for layer in range(target.num_layers) for one in cache.read(layer))
-    return sum(one.untyped_storage().nbytes() for one in held)
+    """Of all slots that are allocated; 0 for a cache that cannot be looked into."""
+    if not isinstance(cache, Contiguous):
+        return 0
+    pairs = (cache.committed(layer) for layer in range(target.num_layers))
+    return sum(buffer.untyped_storage().nbytes() for pair in pairs for buffer in pair)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specframe.costs.ceilings import Ceilings, Weights, measured
+from specframe.costs.ceilings import Ceilings, PassReads, measured
 from specframe.costs.costing import BusyClock, Costing, Extent
 from specframe.session.engine import Engine
 from specframe.task.benchmark.compared import PeerSide, WeightsKey, weights_key
@@ -89,8 +89,10 @@ def _measured(
         for name, run in runs.items():
             theirs[name].append([_timed(run, size, now) for size in rows])
         tick(1)
-    weights = Weights.of(parts.target, parts.cache)
-    limits: Ceilings | None = None if weights is None else measured(parts.target, costing.now)
+    weights = PassReads.of(parts.target, parts.cache)
+    limits: Ceilings | None = (
+        None if weights is None else measured(parts.target, parts.runtime.weights, costing.now)
+    )
     return Passes(
         target=parts.target.name,
         runtime=type(parts.runtime).__name__.lower(),

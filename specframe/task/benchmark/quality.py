@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specframe.cache.base import CACHES
 from specframe.session.engine import Engine
-from specframe.types import Rows
+from specframe.target.base import causal_rows
 
 _ROWS = 128  # of logits at a time: 25 MB at a vocabulary of 49k
 # A minus behind a digit or a bracket is a difference or a range.
@@ -53,25 +53,17 @@ def text_logits(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) ->
     target = engine.parts.target
     cache = CACHES.get("dynamic")()
     ids = [*prompt, *tokens[:-1]]
-    cache.reset(rows=len(ids), device=target.device)
+    cache.open(0, columns=len(ids), device=target.device)
     if len(prompt) > 1:
         target.prefill(ids[: len(prompt) - 1], cache)
     pieces = []
     for start in range(len(prompt) - 1, len(ids), _ROWS):
         chunk = torch.tensor(ids[start : start + _ROWS], device=target.device)
-        slots = cache.reserve(len(chunk))
-        positions = torch.arange(start, start + len(chunk), device=target.device)
-        columns = torch.arange(cache.width, device=target.device)
-        rows = Rows(
-            tokens=chunk,
-            positions=positions,
-            slots=slots,
-            visible=columns[None, :] <= positions[:, None],
-        )
+        rows = causal_rows(chunk, cache)
         out = target.forward(rows, cache, want=torch.arange(len(chunk), device=target.device))
         assert out.logits is not None
         pieces.append(out.logits)
-        cache.commit(slots, len(chunk), moved=False)
+        cache.commit(rows.slots, [len(chunk)], moved=[False])
     return pieces
 
 

@@ -16,6 +16,7 @@ from specframe.measure.clock import Clock
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import DepthCount, Metrics
 from specframe.prompts.questions import encode_turns
+from specframe.records import Remembers, is_warm, memory_of
 from specframe.session.engine import Engine
 from specframe.session.warmup import prepared
 from specframe.task.benchmark.forwards import forwards
@@ -114,17 +115,18 @@ class Side:
 
     def remember(self) -> None:
         """What the drafter keeps of earlier prompts is to be had again."""
-        self._kept = self.engine.parts.drafter.remembered()
+        self._kept = memory_of(self.engine.parts.drafter)
 
     def recall(self) -> None:
         """The next answer begins with what was remembered, not with what came since."""
-        if self._kept is not None:
-            self.engine.parts.drafter.recall(self._kept)
+        drafter = self.engine.parts.drafter
+        if self._kept is not None and isinstance(drafter, Remembers):
+            drafter.recall(self._kept)
 
     @property
     def keeps(self) -> bool:
         """Whether its drafter learns from prompt to prompt."""
-        return self.engine.parts.drafter.remembered() is not None
+        return memory_of(self.engine.parts.drafter) is not None
 
     def encode(self, turns: Sequence[str]) -> list[int]:
         """Ids of the next turn on top of this side's own answers."""
@@ -171,7 +173,7 @@ class Side:
             step_tokens=counts,
             timing=timing,
             peak_memory_bytes=_peak(device),
-            warm=self.engine.parts.drafter.warm,
+            warm=is_warm(self.engine.parts.drafter),
         )
 
     def split(self, prompt: Sequence[int], sequence: int) -> TimeSplit | None:

@@ -78,9 +78,9 @@ def _judge_texts(rows: Sequence[Row], engine: Engine, said: BenchmarkVerdict) ->
     if not parts.accept.lossless or not (greedy or parts.accept.same_text):
         reason = "lossy" if not parts.accept.lossless else "exact in law, not in text"
         said.sentences.append(f"{text} (the rule is {reason})")
-    elif parts.runtime.lossy and not any(row.sides.get(BASELINE) for row in rows):
+    elif parts.runtime.weights.lossy and not any(row.sides.get(BASELINE) for row in rows):
         # Another run's texts, whose weights may not be rounded as these are.
-        said.sentences.append(f"{text} ({parts.runtime.lossy})")
+        said.sentences.append(f"{text} ({parts.runtime.weights.lossy})")
     elif must_be_exact(engine):
         said.failures.append(f"{text}; this rule must give the same")
     else:

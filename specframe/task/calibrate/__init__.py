@@ -91,7 +91,7 @@ class Calibrate(Task):
         _print(job, counts, trees)
 
     def _trees(self, job: Job, counts: RankCounts) -> dict[str, dict[str, Any]]:
-        closed = job.engine.parts.how != "place" or job.engine.parts.drafter.draws_itself
+        closed = job.engine.parts.how != "place" or job.engine.parts.drafter.traits.laws == "drawn"
         table, rows = counts.table(), self.max_nodes - 1
         chosen: dict[str, list[RankPath]] = {
             "greedy": best_first(table, max_paths=rows, closed=closed),

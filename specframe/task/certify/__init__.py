@@ -137,12 +137,12 @@ class Certify(Task):
             try:
                 return job.rebuild(words)
             except (ConfigError, IncompatibleComponents):
-                if not job.engine.parts.drafter.gives_laws:
+                if job.engine.parts.drafter.traits.laws == "none":
                     raise
         return job.rebuild([*words, *_DRAFT_MODEL])
 
     def _small_tree(self, job: Job) -> list[str]:
-        rows = self.max_nodes + job.engine.parts.drafter.needs.aux_rows
+        rows = self.max_nodes + job.engine.parts.drafter.traits.needs.aux_rows
         words = [f"tree.depth={self.depth}", f"tree.max_nodes={rows}"]
         return [*words, f"tree.paths={_PATHS}"] if "paths" in job.config["tree"] else words
 
@@ -152,7 +152,7 @@ class Certify(Task):
             return not_run(
                 "law by enumeration", "coupled draws share the target's noise: no branches to walk"
             )
-        if engine.parts.drafter.draws_itself and not engine.parts.accept.any_draft:
+        if engine.parts.drafter.traits.laws == "drawn" and not engine.parts.accept.any_draft:
             return not_run(
                 "law by enumeration", "the inner engine's own noise is not walked; see the sampling"
             )
@@ -178,7 +178,7 @@ class Certify(Task):
         if job.config["drafter"]["name"] != "lm":
             return not_run(name, "only drafter=lm can be given the target itself as its model")
         engine = self._toy(job, temperature)
-        drawn = engine.parts.how in ("iid", "wor") and engine.parts.accept.needs_laws
+        drawn = engine.parts.how in ("iid", "wor") and engine.parts.accept.preferred != "place"
         if temperature >= GREEDY_BELOW and not drawn and engine.parts.how != "coupled":
             return not_run(
                 name, f"tree.proposal={engine.parts.how}: children are kept with p(children) only"

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule, Walk
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Traits
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
-from specframe.lookup.foresight import Prospect
+from specframe.lookup.foresight import Prospect, prospects_of
 from specframe.records import Context, StepRecord
 from specframe.types import Draft, DrawCall, Frontier, How, Proposal, TargetOutput, Verdict
 
@@ -25,9 +25,9 @@ class Careless(AcceptRule):
     """
 
     title: ClassVar[str] = "a rule that keeps every drafted token"
-    lossless: ClassVar[bool] = True
-    any_draft: ClassVar[bool] = True
-    reads: ClassVar[frozenset[How]] = frozenset({"place", "iid", "wor", "coupled"})
+    lossless: bool = True
+    any_draft: bool = True
+    reads: frozenset[How] = frozenset({"place", "iid", "wor", "coupled"})
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         walk = Walk(draft)
@@ -57,11 +57,10 @@ class Shifted(Drafter):
     """Another drafter with the logits of every token given to the next one."""
 
     title: ClassVar[str] = "a drafter that is off by one"
-    gives_laws: ClassVar[bool] = True
 
     def __init__(self, *, inner: Drafter) -> None:
-        self.needs = inner.needs
-        self.max_positions = inner.max_positions
+        traits = inner.traits
+        self.traits = Traits(needs=traits.needs, laws="logits", max_positions=traits.max_positions)
         self._inner = inner
 
     def begin(self, context: Context, out: TargetOutput) -> None:
@@ -71,7 +70,8 @@ class Shifted(Drafter):
         return [replace(one, logits=_rolled(one.logits)) for one in self._inner.expand(frontier)]
 
     def prospects(self) -> Sequence[Prospect]:
-        return [replace(one, expand=self.expand) for one in self._inner.prospects()]
+        own = prospects_of(self._inner)
+        return [replace(prospect, expand=self.expand) for prospect in own]
 
     def observe(self, record: StepRecord) -> None:
         self._inner.observe(record)

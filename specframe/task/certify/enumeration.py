@@ -141,9 +141,9 @@ def sequence_law(
             stopping=Stopping([]),
             streams=lambda sequence: rng,
         )
-        tokens = decoding.begin(prompt)
-        while decoding.finish_reason is None:
-            tokens += decoding.step().tokens
+        tokens: list[int] = []
+        for emission in decoding.run(prompt):
+            tokens += emission.tokens
         return tuple(tokens)
 
     law: defaultdict[tuple[int, ...], float] = defaultdict(float)

@@ -35,7 +35,7 @@ def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
     """[V] raw logits after `tokens`, from one pass over all of them into an empty cache."""
     target = engine.parts.target
     cache = CACHES.get("dynamic")()
-    cache.reset(rows=len(tokens), device=target.device)
+    cache.open(0, columns=len(tokens), device=target.device)
     return target.prefill(tokens, cache).logits[-1]
 
 

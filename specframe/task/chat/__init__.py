@@ -11,6 +11,7 @@ from typing import Any, Literal, TextIO
 
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, Summary
+from specframe.records import is_warm
 from specframe.session.engine import Generation
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
@@ -92,7 +93,7 @@ class ChatKeep:
 
     def add(self, talk: Talk, made: Generation, metrics: Metrics) -> None:
         """Keep an answer, the last one of the conversation."""
-        self.summary.add(metrics, warm=talk.engine.parts.drafter.warm)
+        self.summary.add(metrics, warm=is_warm(talk.engine.parts.drafter))
         self.reasons.append(made.finish_reason)
         line = {
             "prompt": talk.turns[-1],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from specframe.costs.ceilings import Ceilings, MeasuredPass, Weights, measured
+from specframe.costs.ceilings import Ceilings, MeasuredPass, PassReads, measured
 from specframe.costs.costing import Costing, Extent, row_counts
 from specframe.costs.fingerprint import fingerprint, keep
 from specframe.costs.supply import CostSample, judged, shares_of, with_shares
@@ -100,9 +100,9 @@ class Profile(Task):
 
     def _measure(self, job: Job) -> _Measured:
         engine, (most, contexts, widths, repeats) = job.engine, self.extent
-        aux = engine.parts.drafter.needs.aux_rows
+        aux = engine.parts.drafter.traits.needs.aux_rows
         extent = Extent(
-            rows=row_counts(most + aux, engine.parts.runtime.buckets),
+            rows=row_counts(most + aux, engine.parts.runtime.launch.buckets),
             contexts=contexts,
             widths=widths,
             repeats=repeats,
@@ -112,8 +112,8 @@ class Profile(Task):
             capacity = job.config["cache"].get("capacity")
             costing = Costing(engine, extent, capacity=capacity, tick=steps.add)
             costs = costing.table()
-            weights = Weights.of(engine.parts.target, engine.parts.cache)
-            ceilings = measured(engine.parts.target, costing.now)
+            weights = PassReads.of(engine.parts.target, engine.parts.cache)
+            ceilings = measured(engine.parts.target, engine.parts.runtime.weights, costing.now)
             if known is None:
                 costs = with_shares(costs, engine, job.config, sample=self.sample, tick=steps.add)
             else:
@@ -152,7 +152,7 @@ class Profile(Task):
         return found
 
 
-def _passes(costs: CostTable, weights: Weights | None) -> list[MeasuredPass]:
+def _passes(costs: CostTable, weights: PassReads | None) -> list[MeasuredPass]:
     if weights is None:
         return []
     return [

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass
 from specframe.costs.costing import BusyClock
-from specframe.costs.supply import CostSample, prompts_of
+from specframe.costs.supply import CostSample, prompts_of, with_costs
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.planning.speed import Speeds, TreeChoice, level_widths
 from specframe.session.engine import Engine
@@ -26,14 +26,12 @@ def split_of(
     """Milliseconds by phase of the composed method, over the answer to a built-in prompt."""
     parts = engine.parts
     settings = replace(engine.settings, max_new_tokens=sample.tokens)
-    run = Engine(replace(parts, tree=parts.tree.priced(costs)), settings)
+    run = Engine(replace(parts, tree=with_costs(parts.tree, costs)), settings)
     spent: Counter[str] = Counter()
-    loop = run.decoding()
-    loop.clock = BusyClock(parts.target.device)
-    loop.begin(run.encode(prompts_of(engine, 1)[0]))
-    while loop.finish_reason is None:
-        marks = loop.step().marks
-        spent.update(loop.clock.durations_ms(marks))
+    clock = BusyClock(parts.target.device)
+    for emission in run.decoding(clock=clock).run(run.encode(prompts_of(engine, 1)[0])):
+        if emission.record is not None:
+            spent.update(clock.durations_ms(emission.record.marks))
     tick(1)
     return dict(spent)
 

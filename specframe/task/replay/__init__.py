@@ -102,7 +102,7 @@ class Replay(Task):
                 try:
                     made.append(cls(**bind(cls, values, where="tree")))
                 except (TypeError, ConfigError) as error:
-                    if cls.recording is not TreePolicy.recording or isinstance(error, ConfigError):
+                    if hasattr(cls, "for_trace") or isinstance(error, ConfigError):
                         raise
                     raise IncompatibleComponents(unfit(held["name"])) from None
         return made

@@ -1,0 +1,136 @@
+"""One sequence under way, and the one host read of each of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specframe.cache.base import Tenancy
+from specframe.drafting.builder import TreeBuilder
+from specframe.errors import ConfigError
+from specframe.law.laws import Laws
+from specframe.law.sampling import Sampling
+from specframe.law.streams import Streams
+from specframe.records import Context, StepRecord
+from specframe.session.stopping import Stopping
+from specframe.types import Draft, How, TargetOutput, Verdict
+
+
+@dataclass(kw_only=True)
+class Lane:
+    """One sequence under way. Only the loop makes one."""
+
+    context: Context
+    sampling: Sampling  # made for the length of the prompt
+    rng: Streams  # keyed by the number of the sequence
+    stopping: Stopping
+    limit: int  # tokens that the context may reach
+    tenancy: Tenancy  # of the target's cache
+    finish_reason: str | None = None
+
+    def room(self) -> int:
+        """Tokens that may still be emitted before the length limit."""
+        return self.limit - len(self.context)
+
+    def builder(self, how: How) -> TreeBuilder:
+        """A draft of the bare root."""
+        ids = self.context.ids
+        return TreeBuilder(
+            context=ids, sampling=self.sampling, rng=self.rng, step=ids.shape[0], how=how
+        )
+
+    def laws(self, draft: Draft, out: TargetOutput) -> Laws:
+        """The target's laws at the nodes of a draft, made where they are asked for."""
+        return Laws(
+            draft=draft, logits=out.logits, context=self.context.ids, sampling=self.sampling
+        )
+
+    def check_current(self) -> None:
+        """Raises ConfigError if a later sequence has taken the cache and the drafter over."""
+        if self.tenancy.ended:
+            raise ConfigError(
+                "this answer was superseded by a later one of the same engine; finish it first, "
+                "or load a second engine"
+            )
+
+    def go_back(self, length: int, *, num_tail: int) -> None:
+        """Keep `length` tokens of the context, which `num_tail` more are to follow.
+
+        Raises ConfigError if that leaves less than the prompt and one token, or too much.
+        """
+        self.check_current()
+        context, total = self.context, length + num_tail
+        if length > len(context) or not context.prompt_length < total <= self.limit:
+            raise ConfigError(
+                f"cannot truncate {len(context)} tokens to {length} and go on to {total}; "
+                f"the prompt has {context.prompt_length}, the limit is {self.limit}"
+            )
+        context.truncate(length)
+
+    def first_token(self, out: TargetOutput) -> tuple[int, int, bool]:
+        """(token, stop code, logits are finite) after prefill, by the last prompt row's law."""
+        laws = self.laws(self.builder("place").build(), out)
+        root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
+        token = laws.pick(root, 0, self.rng, root == 0)
+        codes = self.stopping.codes(self.context, token, self.room())
+        token_id, code, finite = torch.cat([token, codes, _finite(out.logits)]).tolist()
+        return token_id, code, bool(finite)
+
+    def read(
+        self, draft: Draft, laws: Laws, out: TargetOutput, verdict: Verdict, extra: Tensor | None
+    ) -> tuple[StepRecord, bool]:
+        """The record of a step and whether its logits are finite: the step's one host read.
+
+        Stop conditions cut the verdict here and nowhere else. extra: the drafter's readback.
+        """
+        path, tokens = verdict.path[0], verdict.tokens[0]
+        codes = self.stopping.codes(self.context, tokens, self.room())
+        tensors = [verdict.count, _finite(out.logits), path, tokens, codes]
+        tensors += [] if extra is None else [extra.view(-1)]
+        values = torch.cat([tensor.to(tokens.device) for tensor in tensors]).tolist()
+        (count, finite), depth = values[:2], path.shape[0]
+        rows, values = values[2 : 2 + depth], values[2 + depth :]
+        emitted, values = values[: depth + 1], values[depth + 1 :]
+        stops, readback = values[: depth + 1], values[depth + 1 :]
+        kept = next((place + 1 for place, code in enumerate(stops[:count]) if code), count)
+        record = StepRecord(
+            draft=draft,
+            laws=laws,
+            out=out,
+            verdict=verdict,
+            path=rows[: kept - 1],
+            tokens=emitted[:kept],
+            num_accepted=min(count - 1, kept),
+            was_cut=kept < count,
+            length_before=len(self.context),
+            finish_reason=self.stopping.reason(stops[kept - 1]),
+            readback=readback,
+        )
+        return record, bool(finite)
+
+    def forced(self, draft: Draft, out: TargetOutput, tail: list[int]) -> StepRecord:
+        """The record of a step that emits `tail`, of which the draft is all but the last token."""
+        path = list(range(1, len(tail)))
+        verdict = Verdict(
+            path=draft.tokens.new_tensor([path]),
+            tokens=draft.tokens.new_tensor([tail]),
+            count=draft.tokens.new_tensor([len(tail)]),
+        )
+        return StepRecord(
+            draft=draft,
+            laws=self.laws(draft, out),
+            out=out,
+            verdict=verdict,
+            path=path,
+            tokens=tail,
+            num_accepted=len(path),
+            was_cut=False,
+            length_before=len(self.context),
+        )
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """[1] int64: no NaN and no positive infinity (the maximum of a row carries both)."""
+    return logits.amax().isfinite().long().view(1)
