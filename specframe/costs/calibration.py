@@ -84,7 +84,7 @@ class RankCounts:
         return emitted / max(self.num_positions, 1)
 
 
-class TruePath(TreePolicy):
+class TruePathTree(TreePolicy):
     """Asks the drafter for guesses below each true token, notes the rank of the next one, and
     leaves the bare root to be verified. Decides by the text alone, before any draw.
     """
@@ -123,7 +123,7 @@ class TruePath(TreePolicy):
             yield guesses.index(token)
 
 
-class Dictated(AcceptRule):
+class TeacherForcing(AcceptRule):
     """Emits a given text, one token a step, whatever the target says. Lossless for that text."""
 
     lossless: ClassVar[bool] = True
@@ -149,8 +149,8 @@ class Calibrator:
     def __init__(self, engine: Engine, counts: RankCounts, *, source: str | None = None) -> None:
         parts = engine.parts
         self._writer = Engine(replace(parts, accept=RULES.get("match")()), engine.settings)
-        self._policy = TruePath(counts, how=parts.how, source=source)
-        self._rule = Dictated()
+        self._policy = TruePathTree(counts, how=parts.how, source=source)
+        self._rule = TeacherForcing()
         self._reader = Engine(replace(parts, tree=self._policy, accept=self._rule), engine.settings)
 
     def count(self, prompt: Prompt, *, sequence: int) -> int:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from specframe.cache.base import CacheManager
-from specframe.kernel.laid_out import LaidOutLinear
-from specframe.kernel.matrix import weight_bytes
+from specframe.kernel.packed_linear import weight_bytes
+from specframe.kernel.reordered_linear import ReorderedLinear
 from specframe.target.base import Target
 
 _COPY_BYTES = {"cpu": 2**26, "cuda": 2**30}  # larger than any cache
@@ -62,7 +62,7 @@ class MeasuredPass:
         return asdict(self) | {"intensity": self.intensity, "limit_ms": self.limit_ms(ceilings)}
 
 
-def measured(target: Target, now: Callable[[], float]) -> Ceilings:
+def measure_ceilings(target: Target, now: Callable[[], float]) -> Ceilings:
     """The best of a few copies and products, since a limit is what was reached.
 
     now: milliseconds, once the device is done.
@@ -82,7 +82,7 @@ def measured(target: Target, now: Callable[[], float]) -> Ceilings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
+class PassWorkload:
     """What a pass of a target reads and multiplies: parameters of its linear layers and their
     bytes; key and value elements of a token, their bytes, and the queries that read each."""
 
@@ -93,12 +93,12 @@ class Weights:
     queries: int
 
     @classmethod
-    def of(cls, target: Target, cache: CacheManager) -> Weights | None:
+    def of(cls, target: Target, cache: CacheManager) -> PassWorkload | None:
         """Of a target whose cache holds tokens; None where it has no linear layers."""
         model = getattr(target, "model", None)
         if not isinstance(model, nn.Module) or not cache.length:
             return None
-        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, LaidOutLinear))]
+        linear = [one for one in model.modules() if isinstance(one, (nn.Linear, ReorderedLinear))]
         keys = [tensor for layer in range(target.num_layers) for tensor in cache.read(layer)]
         config: Any = model.config
         text = config.get_text_config()

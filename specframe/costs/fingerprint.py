@@ -45,31 +45,31 @@ def differences(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
     ]
 
 
-def kept_at(found: dict[str, Any]) -> Path:
+def costs_file(dependencies: dict[str, Any]) -> Path:
     """The file of this fingerprint in the user's cache; another fingerprint has another."""
-    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(dependencies, sort_keys=True).encode()).hexdigest()
     return cache_root() / "costs" / f"{digest[:24]}.json"
 
 
-def kept(found: dict[str, Any]) -> CostTable | None:
+def stored_costs(dependencies: dict[str, Any]) -> CostTable | None:
     """The table that was measured for exactly this, if there is one."""
-    path = kept_at(found)
+    path = costs_file(dependencies)
     if not path.is_file():
         return None
     try:
-        held, table = read(path)
+        stored, table = read_costs(path)
     except ConfigError as error:
         sys.stderr.write(f"specframe: {error}; measured again\n")
         return None
-    return table if held == found else None
+    return table if stored == dependencies else None
 
 
-def keep(found: dict[str, Any], costs: CostTable) -> Path | None:
+def store_costs(dependencies: dict[str, Any], costs: CostTable) -> Path | None:
     """Keep a table for later runs; None, and a line that says so, where that cannot be."""
-    path = kept_at(found)
+    path = costs_file(dependencies)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"fingerprint": found, "costs": costs.as_dict()})
+        write_json(path, {"fingerprint": dependencies, "costs": costs.as_dict()})
     except OSError as error:
         sys.stderr.write(
             f"specframe: the costs are not kept, cannot write {path.parent} ({error.strerror}); "
@@ -79,11 +79,11 @@ def keep(found: dict[str, Any], costs: CostTable) -> Path | None:
     return path
 
 
-def read(path: Path) -> tuple[dict[str, Any], CostTable]:
+def read_costs(path: Path) -> tuple[dict[str, Any], CostTable]:
     """(fingerprint, table) of a file. Raises ConfigError naming it."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-        return held["fingerprint"], CostTable.of(held["costs"])
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return stored["fingerprint"], CostTable.of(stored["costs"])
     except FileNotFoundError:
         raise ConfigError(
             f"tree.costs={path}: no such file; make one with task=profile, or give null"

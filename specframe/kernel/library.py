@@ -71,7 +71,7 @@ def library() -> ctypes.CDLL:
 
     Raises NoCompiler.
     """
-    found = ctypes.CDLL(str(built()))
+    found = ctypes.CDLL(str(library_file()))
     found.panel_columns.restype = found.scratch_floats.restype = c_long
     found.scratch_floats.argtypes = found.run.argtypes = [POINTER(KernelPass)]
     found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
@@ -80,7 +80,7 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def built() -> Path:
+def library_file() -> Path:
     """The compiled kernel's file, named by its source, compiler and this processor."""
     compiler = _compiler()
     digest = hashlib.sha256(_processor().encode())

@@ -25,7 +25,7 @@ class MappedFiles:
     ranges: list[tuple[int, int]] = field(default_factory=list)  # first byte, end
 
     @classmethod
-    def now(cls) -> Self:
+    def of_this_process(cls) -> Self:
         """Those of this process."""
         found: list[tuple[int, int]] = []
         try:
@@ -41,7 +41,7 @@ class MappedFiles:
                 found.append(current[:2])
         return cls(found)
 
-    def let_go(self, weight: Tensor) -> None:
+    def release(self, weight: Tensor) -> None:
         """Take the pages of a weight out of memory, if it lies in one of these places."""
         start, end, page = weight.data_ptr(), weight.data_ptr() + weight.nbytes, mmap.PAGESIZE
         if not any(low <= start and end <= high for low, high in self.ranges):

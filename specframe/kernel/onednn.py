@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from specframe.kernel.laid_out import LaidOutLinear
+from specframe.kernel.reordered_linear import ReorderedLinear
 
 _ROWS = 16  # of passes over small trees
 
@@ -36,7 +36,7 @@ class OneDNN:
         return y
 
 
-class OneDNNLinear(LaidOutLinear):
+class OneDNNLinear(ReorderedLinear):
     """Laid out by oneDNN."""
 
     def __init__(self, layer: nn.Linear) -> None:

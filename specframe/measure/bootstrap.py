@@ -31,7 +31,7 @@ class Bootstrap:
         from scipy.stats import DegenerateDataWarning, bootstrap
 
         held = [np.asarray(column, dtype=float) for column in columns]
-        if held[0].size < 2 or not np.isfinite(value(statistic, columns) or np.nan):
+        if held[0].size < 2 or not np.isfinite(point_estimate(statistic, columns) or np.nan):
             return None
         if all(np.ptp(column) == 0 for column in held):
             point = float(statistic(*held))
@@ -54,7 +54,7 @@ class Bootstrap:
         return None
 
 
-def value(statistic: Statistic, columns: Columns) -> float | None:
+def point_estimate(statistic: Statistic, columns: Columns) -> float | None:
     """The statistic of the prompts themselves; None where it divides by nothing."""
     held = [np.asarray(column, dtype=float) for column in columns]
     if not held or not held[0].size:

@@ -139,7 +139,7 @@ class Metrics:
         return {"synthetic": self.synthetic} | counts | rates | times | phases
 
 
-class Summary:
+class RunSummary:
     """Metrics over the answers of a run, kept as sums.
 
     starts: where the drafter keeps what it learnt, the answers that began "cold" and those that
@@ -148,7 +148,7 @@ class Summary:
 
     def __init__(self, device: torch.device) -> None:
         self.total = Metrics()
-        self.starts: dict[str, Summary] = {}
+        self.starts: dict[str, RunSummary] = {}
         self.num_prompts = 0  # answered
         self.num_errors = 0
         self._device = device
@@ -158,7 +158,7 @@ class Summary:
         """Count an answer; warm: `Drafter.warm` of its sequence."""
         if warm is not None:
             name = "warm" if warm else "cold"
-            self.starts.setdefault(name, Summary(self._device)).add(answer)
+            self.starts.setdefault(name, RunSummary(self._device)).add(answer)
         self.total.add(answer)
         self.num_prompts += 1
         if answer.acceptance_length is not None:

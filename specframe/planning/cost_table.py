@@ -67,7 +67,7 @@ class CostTable:
         return asdict(self)
 
     @classmethod
-    def of(cls, held: Any) -> CostTable:
+    def of(cls, values: Any) -> CostTable:
         """The table in plain values. Raises ValueError for anything else."""
         try:
             drafts = {
@@ -76,18 +76,18 @@ class CostTable:
                     widths=tuple(map(int, one["widths"])),
                     level_ms=tuple(map(float, one["level_ms"])),
                 )
-                for name, one in held["drafts"].items()
+                for name, one in values["drafts"].items()
             }
             made = cls(
-                rows=tuple(map(int, held["rows"])),
-                contexts=tuple(map(int, held["contexts"])),
-                pass_ms=tuple(tuple(map(float, line)) for line in held["pass_ms"]),
-                forward_ms=tuple(tuple(map(float, line)) for line in held["forward_ms"]),
-                stepped=bool(held["stepped"]),
-                looks_up=bool(held["looks_up"]),
-                lookup_ms=float(held["lookup_ms"]),
+                rows=tuple(map(int, values["rows"])),
+                contexts=tuple(map(int, values["contexts"])),
+                pass_ms=tuple(tuple(map(float, line)) for line in values["pass_ms"]),
+                forward_ms=tuple(tuple(map(float, line)) for line in values["forward_ms"]),
+                stepped=bool(values["stepped"]),
+                looks_up=bool(values["looks_up"]),
+                lookup_ms=float(values["lookup_ms"]),
                 drafts=drafts,
-                right={name: _shares(table) for name, table in held["right"].items()},
+                right={name: _shares(table) for name, table in values["right"].items()},
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a table of costs ({type(error).__name__}: {error})") from error

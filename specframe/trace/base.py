@@ -14,7 +14,7 @@ from specframe.session.engine import Engine, Generation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TracedPrompt:
     """An answer that is about to be made. number: from 0 in the order of the run; prompt: the
     user's text; sequence: what keys its noise."""
 
@@ -35,11 +35,11 @@ class Tracer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def watch(self, asked: Asked) -> Sequence[Observer]:
+    def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
         """Who shall see the steps of this answer. The one before it has ended or was given up."""
         return ()
 
-    def end(self, made: Generation, metrics: dict[str, Any]) -> None:
+    def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
         """The answer is complete."""
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Trace(ABC):
     off: ClassVar[bool] = False
     extra_syncs: ClassVar[int] = 0
 
-    def watched(self, engine: Engine) -> Engine:
+    def traced_engine(self, engine: Engine) -> Engine:
         """The engine whose answers are kept: the run's own, unless a trace needs another loop.
 
         Raises IncompatibleComponents for a composition that cannot be traced so."""

@@ -19,15 +19,15 @@ from specframe.records import Observer, StepRecord
 from specframe.registry import Range
 from specframe.session.engine import Engine, Generation
 from specframe.storage.lines import LineFile
-from specframe.trace.base import TRACES, Asked, Trace, Tracer
-from specframe.tracing.positions import (
-    FOLDER,
-    INDEX,
-    UNKNOWN,
-    Call,
-    Position,
-    PositionFile,
-    RecordedLaws,
+from specframe.trace.base import TRACES, Trace, TracedPrompt, Tracer
+from specframe.tracing.traced_positions import (
+    ANSWERS_FILE,
+    POSITIONS_FOLDER,
+    UNKNOWN_TOKEN,
+    TracedAnswer,
+    TracedCall,
+    TracedLaws,
+    TracedPosition,
 )
 from specframe.types import Draft, DrawCall, How, Verdict
 
@@ -51,7 +51,7 @@ class FullTrace(Trace):
     def __init__(self, *, top_k: Annotated[int, Range(1, 1024)]) -> None:
         self.top_k = top_k
 
-    def watched(self, engine: Engine) -> Engine:
+    def traced_engine(self, engine: Engine) -> Engine:
         parts = engine.parts
         learns = parts.drafter.learns
         if learns:
@@ -91,9 +91,9 @@ class _Positions(Tracer):
     def __init__(self, engine: Engine, folder: Path, config: dict[str, Any], *, top_k: int) -> None:
         self._engine, self._folder = engine, folder
         self._top_k = min(top_k, engine.parts.target.vocab_size)
-        self._asked: Asked | None = None
+        self._prompt: TracedPrompt | None = None
         self._index = LineFile(
-            folder / INDEX,
+            folder / ANSWERS_FILE,
             settings=_settings(engine, config, self._top_k),
             sort_of="hydra.run.dir",
             things="positions",
@@ -104,13 +104,13 @@ class _Positions(Tracer):
     def close(self) -> None:
         self._index.close()
 
-    def watch(self, asked: Asked) -> Sequence[Observer]:
-        self._asked, self._file = asked, PositionFile()
-        if asked.number >= len(self._known):
+    def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
+        self._prompt, self._file = prompt, TracedAnswer()
+        if prompt.number >= len(self._known):
             return [self]
-        if self._known[asked.number] != list(asked.prompt_tokens):
+        if self._known[prompt.number] != list(prompt.prompt_tokens):
             raise ConfigError(
-                f"hydra.run.dir={self._folder}: answer {asked.number} there is of another prompt; "
+                f"hydra.run.dir={self._folder}: answer {prompt.number} there is of another prompt; "
                 "give the old prompts or another folder"
             )
         return ()
@@ -118,31 +118,31 @@ class _Positions(Tracer):
     def observe(self, record: StepRecord) -> None:
         nodes, flat = _nodes(record.draft)
         self._file.positions.append(
-            Position(calls=_calls(record.draft, flat), laws=self._laws(record, nodes))
+            TracedPosition(calls=_calls(record.draft, flat), laws=self._laws(record, nodes))
         )
 
-    def end(self, made: Generation, metrics: dict[str, Any]) -> None:
-        asked = self._asked
-        assert asked is not None
-        if asked.number < len(self._known):
+    def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
+        prompt = self._prompt
+        assert prompt is not None
+        if prompt.number < len(self._known):
             return
-        name = f"{FOLDER}/{asked.number:05}.npz"
+        name = f"{POSITIONS_FOLDER}/{prompt.number:05}.npz"
         self._file.write(self._folder / name)
         parts, settings = self._engine.parts, self._engine.settings
         line = {
-            "answer": asked.number,
-            "id": asked.id,
-            "category": asked.category,
-            "prompt_tokens": list(asked.prompt_tokens),
-            "tokens": made.tokens,
-            "finish_reason": made.finish_reason,
-            "limit": parts.limit(len(asked.prompt_tokens), settings.max_new_tokens),
+            "answer": prompt.number,
+            "id": prompt.id,
+            "category": prompt.category,
+            "prompt_tokens": list(prompt.prompt_tokens),
+            "tokens": generation.tokens,
+            "finish_reason": generation.finish_reason,
+            "limit": parts.limit(len(prompt.prompt_tokens), settings.max_new_tokens),
             "capacity": parts.cache.capacity,
             "file": name,
         }
         self._index.add_lines([line])
 
-    def _laws(self, record: StepRecord, nodes: list[int]) -> RecordedLaws:
+    def _laws(self, record: StepRecord, nodes: list[int]) -> TracedLaws:
         """The laws at the living rows, whose node ids are given."""
         draft, laws = record.draft, record.laws
         assert isinstance(laws, Laws)
@@ -155,7 +155,7 @@ class _Positions(Tracer):
         kept = [row for row, node in enumerate(nodes) if node >= 0]
         above = draft.parents.cpu()[kept].tolist()
         numbers = numbers[kept]
-        return RecordedLaws(
+        return TracedLaws(
             nodes=torch.tensor([nodes[row] for row in kept]).numpy(),
             parents=torch.tensor([nodes[row] if row >= 0 else -1 for row in above]).numpy(),
             probs=numbers[:, 0].numpy(),
@@ -190,11 +190,11 @@ def _nodes(draft: Draft) -> tuple[list[int], Tensor]:
 def _integers(call: DrawCall) -> tuple[Tensor, Tensor, Tensor]:
     tokens = call.tokens
     if call.wanted is not None:
-        tokens = torch.where(call.wanted, tokens, UNKNOWN)
+        tokens = torch.where(call.wanted, tokens, UNKNOWN_TOKEN)
     return call.parents, call.nodes, tokens
 
 
-def _calls(draft: Draft, flat: Tensor) -> list[Call]:
+def _calls(draft: Draft, flat: Tensor) -> list[TracedCall]:
     """The calls on the host. flat: what `_integers` gave for all of them."""
     scores = [_scores(call) for call in draft.calls]
     numbers = [one.double().reshape(-1) for one in scores if one is not None]
@@ -207,7 +207,7 @@ def _calls(draft: Draft, flat: Tensor) -> list[Call]:
         mine = None if scored is None else weights[at : at + f * k].view(f, k).numpy()
         at += 0 if scored is None else f * k
         found.append(
-            Call(
+            TracedCall(
                 depth=call.depth,
                 source=call.source,
                 width=call.width,

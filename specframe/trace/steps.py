@@ -18,12 +18,12 @@ from specframe.law.streams import Streams
 from specframe.measure.clock import Clock
 from specframe.records import Observer, StepRecord
 from specframe.session.engine import Engine, Generation, TextStream
-from specframe.trace.base import TRACES, Asked, Trace, Tracer
-from specframe.tracing.drawn import drawn
-from specframe.tracing.fates import Fate, reasons
-from specframe.tracing.glyphs import Glyphs
+from specframe.trace.base import TRACES, Trace, TracedPrompt, Tracer
+from specframe.tracing.drafter_probs import drafter_probs
+from specframe.tracing.node_outcomes import StepOutcome, node_outcomes
+from specframe.tracing.token_texts import TokenTexts
 
-FILE = "trace.jsonl"
+TRACE_FILE = "trace.jsonl"
 
 
 @TRACES.register("steps")
@@ -46,7 +46,7 @@ class StepTrace(Trace):
         self.softmax = softmax
 
     def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
-        return _Lines(engine, folder / FILE, softmax=self.softmax)
+        return _Lines(engine, folder / TRACE_FILE, softmax=self.softmax)
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,21 @@ class _Left:
 class _Lines(Tracer):
     def __init__(self, engine: Engine, path: Path, *, softmax: bool) -> None:
         self._engine, self._softmax = engine, softmax
-        self._glyphs = Glyphs(engine)
+        self._glyphs = TokenTexts(engine)
         self._clock = Clock(engine.parts.target.device)
         drafter = type(engine.parts.drafter)
         # Whole branches do not say who gave them; a single drafter is known.
         self._source = None if drafter.sources else drafter.__name__.lower()
         self._left: _Left | None = None
-        self._asked: Asked | None = None
+        self._prompt: TracedPrompt | None = None
         # A lone surrogate becomes its own JSON escape.
         self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
 
-    def watch(self, asked: Asked) -> Sequence[Observer]:
+    def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
         self._write_left()  # of an answer that was given up
-        self._asked, self._num_steps = asked, 0
+        self._prompt, self._num_steps = prompt, 0
         self._text = TextStream(self._engine)
-        self._rng = Streams(seed=self._engine.settings.seed, sequence=asked.sequence)
+        self._rng = Streams(seed=self._engine.settings.seed, sequence=prompt.sequence)
         self._clock.start()
         return [self]
 
@@ -99,13 +99,17 @@ class _Lines(Tracer):
         self._num_steps += 1
         self._left.spent_ms.append(1e3 * (time.perf_counter() - start))
 
-    def end(self, made: Generation, metrics: dict[str, Any]) -> None:
-        assert self._asked is not None
+    def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
+        assert self._prompt is not None
         if self._num_steps == 0:
-            self._write_answer(made.tokens[0], 1e3 * metrics["prefill_s"])
+            self._write_answer(generation.tokens[0], 1e3 * metrics["prefill_s"])
         self._write_left()
-        line = {"kind": "end", "answer": self._asked.number, "finish_reason": made.finish_reason}
-        self._write(line | {"text": made.text, "metrics": metrics})
+        line = {
+            "kind": "end",
+            "answer": self._prompt.number,
+            "finish_reason": generation.finish_reason,
+        }
+        self._write(line | {"text": generation.text, "metrics": metrics})
 
     def close(self) -> None:
         self._write_left()  # the last whole step of an answer that was cut
@@ -115,7 +119,7 @@ class _Lines(Tracer):
         """A step's numbers gathered in one tensor of the device, to be read when the next ends."""
         draft, laws, verdict = record.draft, record.laws, record.verdict
         assert isinstance(laws, Laws)
-        known, found = laws.known(), drawn(draft)
+        known, found = laws.known(), drafter_probs(draft)
         softmax = _softmax(record) if self._softmax else torch.full_like(known, torch.nan)
         explained = self._engine.parts.accept.explain(draft, laws, self._rng, verdict)
         parts = [draft.tokens, draft.parents, draft.alive, verdict.path, known, softmax]
@@ -151,7 +155,7 @@ class _Lines(Tracer):
             self._write(self._line(left))
 
     def _line(self, left: _Left) -> dict[str, Any]:
-        assert self._asked is not None
+        assert self._prompt is not None
         n, num_accepted = left.num_rows, left.host["num_accepted"]
         values = iter(left.values.tolist())
         tokens, parents, alive = (_integers(values, n) for _ in range(3))
@@ -159,15 +163,15 @@ class _Lines(Tracer):
         target, softmax, draft = (_numbers(values, n) for _ in range(3))
         calls = _integers(values, n)
         said = left.explanation and left.explanation.words(list(values), self._glyphs.quoted)
-        why = reasons(
-            Fate(parents=parents, path=path, num_accepted=num_accepted, refused=said or {})
+        why = node_outcomes(
+            StepOutcome(parents=parents, path=path, num_accepted=num_accepted, refused=said or {})
         )
         live = [row for row in range(n) if alive[row]]
         place = {row: i for i, row in enumerate(live)} | {-1: -1}
         times = self._clock.durations_ms(left.marks)
         return {
             "kind": "step",
-            "answer": self._asked.number,
+            "answer": self._prompt.number,
             **left.host,
             "tokens": [tokens[row] for row in live],
             "texts": [self._glyphs.text(tokens[row]) for row in live],
@@ -183,16 +187,16 @@ class _Lines(Tracer):
         }
 
     def _write_answer(self, first: int, prefill_ms: float) -> None:
-        asked = self._asked
-        assert asked is not None
+        prompt = self._prompt
+        assert prompt is not None
         self._write(
             {
                 "kind": "answer",
-                "answer": asked.number,
-                "id": asked.id,
-                "category": asked.category,
-                "prompt": asked.prompt,
-                "prompt_tokens": list(asked.prompt_tokens),
+                "answer": prompt.number,
+                "id": prompt.id,
+                "category": prompt.category,
+                "prompt": prompt.prompt,
+                "prompt_tokens": list(prompt.prompt_tokens),
                 "tokens": [first],
                 "texts": [self._text.add(first)],
                 "prefill_ms": round(prefill_ms, 4),

@@ -15,10 +15,16 @@ import torch
 import specframe
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
-from specframe.costs.ceilings import Ceilings, MeasuredPass, Weights, measured
-from specframe.costs.costing import BusyClock, Costing, Extent, row_counts
-from specframe.costs.fingerprint import differences, fingerprint, keep, kept, kept_at
-from specframe.costs.supply import shares_of, shipped_shares, supplied
+from specframe.costs.ceilings import Ceilings, MeasuredPass, PassWorkload, measure_ceilings
+from specframe.costs.fingerprint import (
+    costs_file,
+    differences,
+    fingerprint,
+    store_costs,
+    stored_costs,
+)
+from specframe.costs.provider import accuracy_from, provide_costs, shipped_accuracy
+from specframe.costs.step_timing import BusyClock, StepTimer, TimingPlan, row_counts
 from specframe.errors import ConfigError
 from specframe.planning.cost_table import CostTable, DraftCost
 from specframe.session.engine import Engine
@@ -29,7 +35,7 @@ from specframe.task.profile.roofline import roofline
 from tests.drafts import CHEAP
 from tests.small_models import PROMPT, Composition, decode, drafter_of, target
 
-SMALL = Extent(rows=(1, 2, 4), contexts=(8, 24), widths=(1, 2), repeats=1)
+SMALL = TimingPlan(rows=(1, 2, 4), contexts=(8, 24), widths=(1, 2), repeats=1)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +92,7 @@ def test_a_run_leaves_a_table_that_can_be_given(
     assert (costs.lookup_ms > 0) == costs.looks_up
     said = capsys.readouterr().out
     assert "% target" in said and "a forward by rows" in said
-    assert kept(held["fingerprint"]) == costs
+    assert stored_costs(held["fingerprint"]) == costs
     assert held["ceilings"]["bytes_per_s"] > 0
     assert not (tmp_path / "roofline.svg").exists(), "a table of probabilities has no weights"
     given = specframe.load(
@@ -105,7 +111,7 @@ def test_every_size_is_what_was_verified(monkeypatch: pytest.MonkeyPatch) -> Non
         return score(draft, *args, **more)
 
     monkeypatch.setattr(engine.parts.target, "score", counted)
-    Costing(engine, SMALL, capacity=None, tick=lambda _: None)._passes(engine.parts.drafter, 8)
+    StepTimer(engine, SMALL, capacity=None, tick=lambda _: None)._passes(engine.parts.drafter, 8)
     assert seen == [1, 2, 4] * 2
 
 
@@ -113,7 +119,7 @@ def test_every_size_is_what_was_verified(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_progress_counts_every_pass(repeats: int, most: int) -> None:
     ticks: list[int] = []
     extent = replace(SMALL, repeats=repeats)
-    Costing(engine_of("drafter=none"), extent, capacity=None, tick=ticks.append).table()
+    StepTimer(engine_of("drafter=none"), extent, capacity=None, tick=ticks.append).table()
     assert sum(ticks) == extent.num_steps == most
 
 
@@ -126,17 +132,17 @@ def test_row_counts() -> None:
 def test_contexts_fit_the_model_and_the_cache() -> None:
     wide = replace(SMALL, contexts=(8, 100_000))
     engine = Composition(target=target("llama"), drafter=drafter_of("ngram", "llama")).engine()
-    made = Costing(engine, wide, capacity=None, tick=lambda _: None)
+    made = StepTimer(engine, wide, capacity=None, tick=lambda _: None)
     assert made.extent.contexts[0] == 8
     assert made.extent.contexts[-1] < 128
     assert made.table().contexts == made.extent.contexts
-    tight = Costing(engine, wide, capacity=64, tick=lambda _: None)
+    tight = StepTimer(engine, wide, capacity=64, tick=lambda _: None)
     assert tight.extent.contexts[-1] < 64
 
 
 def test_levels_are_timed_by_their_width() -> None:
     engine = Composition(target=target("llama"), drafter=drafter_of("noisy", "llama")).engine()
-    costs = Costing(engine, SMALL, capacity=None, tick=lambda _: None).table()
+    costs = StepTimer(engine, SMALL, capacity=None, tick=lambda _: None).table()
     assert set(costs.drafts) == {"lm"}
     assert costs.drafts["lm"].widths == (1, 2)
     assert min(costs.drafts["lm"].level_ms) > 0 and costs.drafts["lm"].root_ms > 0
@@ -191,7 +197,7 @@ def test_it_says_where_the_time_goes() -> None:
 def test_a_pass_reads_every_weight_once() -> None:
     composed = Composition(target=target("llama"))
     loop = decode(composed, PROMPT, 4).loop
-    weights = Weights.of(composed.target, composed.cache)
+    weights = PassWorkload.of(composed.target, composed.cache)
     assert weights is not None
     # 3 layers of 32: q and o 32 x 32, k and v 32 x 16, three of 32 x 48; the head 97 x 32.
     linear = 3 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48) + 97 * 32
@@ -214,7 +220,7 @@ def test_the_roof_is_the_nearer_of_two_limits() -> None:
     tree = ElementTree.fromstring(svg)
     texts = [node.text for node in tree.iter() if node.text]
     assert "a < b" in texts and "1" in texts and "16" in texts
-    found = measured(target("llama"), BusyClock(torch.device("cpu")).now)
+    found = measure_ceilings(target("llama"), BusyClock(torch.device("cpu")).now)
     assert found.bytes_per_s > 1e8 and found.operations_per_s > 1e8
 
 
@@ -230,7 +236,7 @@ def test_no_pass_lies_above_the_roof() -> None:
     assert raised.above([]) == raised
     # Of several tries the best counts: the others were held up.
     times = iter([0.0, 9.0, 9.0, 10.0] + [20.0, 25.0] * 100)
-    assert measured(target("llama"), lambda: next(times)).bytes_per_s == 2e3 * 2**26
+    assert measure_ceilings(target("llama"), lambda: next(times)).bytes_per_s == 2e3 * 2**26
 
 
 # Whose table it is
@@ -239,12 +245,12 @@ def test_no_pass_lies_above_the_roof() -> None:
 def test_a_table_is_kept_and_found_by_its_fingerprint_alone() -> None:
     engine, config = engine_of("drafter=ngram"), config_of("drafter=ngram")
     here = fingerprint(engine, config)
-    assert kept(here) is None
-    assert keep(here, CHEAP) == kept_at(here)
-    assert kept(here) == CHEAP
+    assert stored_costs(here) is None
+    assert store_costs(here, CHEAP) == costs_file(here)
+    assert stored_costs(here) == CHEAP
     for name in ("cpu", "torch_threads", "torch", "runtime", "drafter", "target", "sampling"):
         assert name in here
-        assert kept(here | {name: "another"}) is None, name
+        assert stored_costs(here | {name: "another"}) is None, name
     assert differences(here | {"torch": "2"}, here | {"torch": "1"}) == [
         'torch: "1" there, "2" here'
     ]
@@ -253,12 +259,14 @@ def test_a_table_is_kept_and_found_by_its_fingerprint_alone() -> None:
 def test_a_file_in_the_wrong_place_is_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
     engine, config = engine_of("drafter=ngram"), config_of("drafter=ngram")
     here = fingerprint(engine, config)
-    keep(here, CHEAP)
-    text = kept_at(here).read_text(encoding="utf-8").replace('"proposal": "place"', '"proposal": 1')
-    kept_at(here).write_text(text, encoding="utf-8")
-    assert kept(here) is None
-    kept_at(here).write_text("{", encoding="utf-8")
-    assert kept(here) is None
+    store_costs(here, CHEAP)
+    text = (
+        costs_file(here).read_text(encoding="utf-8").replace('"proposal": "place"', '"proposal": 1')
+    )
+    costs_file(here).write_text(text, encoding="utf-8")
+    assert stored_costs(here) is None
+    costs_file(here).write_text("{", encoding="utf-8")
+    assert stored_costs(here) is None
     assert "measured again" in capsys.readouterr().err
 
 
@@ -279,11 +287,11 @@ def test_a_given_table_of_another_machine_is_told(
     here = fingerprint(engine, config)
     file = tmp_path / "profile.json"
     file.write_text(json.dumps({"fingerprint": here, "costs": CHEAP.as_dict()}), encoding="utf-8")
-    assert supplied(engine, config, file=str(file)) == CHEAP
+    assert provide_costs(engine, config, file=str(file)) == CHEAP
     assert capsys.readouterr().err == ""
     there = here | {"cpu": "a fast one"}
     file.write_text(json.dumps({"fingerprint": there, "costs": CHEAP.as_dict()}), encoding="utf-8")
-    supplied(engine, config, file=str(file))
+    provide_costs(engine, config, file=str(file))
     assert 'cpu: "a fast one" there' in capsys.readouterr().err
 
 
@@ -299,10 +307,10 @@ def test_what_is_no_table_is_refused(text: str | None, tmp_path: Path) -> None:
 def test_shares_of_another_sampling_are_not_taken() -> None:
     engine, config = engine_of("drafter=lm"), config_of("drafter=lm")
     held = {"sampling": config["sampling"], "proposal": "place", "accuracy": [[0.5, 0.1]]}
-    assert shares_of(held, engine, config) == ((0.5, 0.1),)
+    assert accuracy_from(held, engine, config) == ((0.5, 0.1),)
     hot = config["sampling"] | {"temperature": 1.0}
-    assert shares_of(held | {"sampling": hot}, engine, config) is None
-    assert shares_of(held | {"proposal": "wor"}, engine, config) is None
+    assert accuracy_from(held | {"sampling": hot}, engine, config) is None
+    assert accuracy_from(held | {"proposal": "wor"}, engine, config) is None
 
 
 @pytest.mark.parametrize("word", ["eagle", "eagle3", "medusa"])
@@ -310,13 +318,13 @@ def test_a_shipped_head_brings_its_shares(word: str, monkeypatch: pytest.MonkeyP
     engine, config = engine_of("drafter=ngram"), config_of("drafter=ngram")
     monkeypatch.setattr(engine.parts.target, "name", "package://smollm2")
     config["drafter"] = {"name": word, "path": None}
-    shares = shipped_shares(engine, config, word)
+    shares = shipped_accuracy(engine, config, word)
     assert shares is not None and 0.3 < shares[0][0] < 0.5
     assert all(sum(row) <= 1 for row in shares)
     config["drafter"] = {"name": "router", "sources": ["ngram", word]}
-    assert shipped_shares(engine, config, word) == shares
+    assert shipped_accuracy(engine, config, word) == shares
     config["drafter"] = {"name": word, "path": "another/head"}
-    assert shipped_shares(engine, config, word) is None
+    assert shipped_accuracy(engine, config, word) is None
 
 
 def test_its_own_calibration_is_taken_and_a_wrong_one_named(

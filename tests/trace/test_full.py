@@ -18,7 +18,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.task.replay.recorded import read_record
 from specframe.trace.full import FullTrace, OneToken
-from specframe.tracing.positions import INDEX, PositionFile, read_positions
+from specframe.tracing.traced_positions import ANSWERS_FILE, TracedAnswer, read_positions
 from specframe.tree.dynamic import Beams, DynamicTree
 from specframe.types import Budget
 from tests.contract import make
@@ -89,7 +89,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     file = folder / "positions" / "00000.npz"
     positions = read_positions(file)
     assert {call.source for one in positions for call in one.calls} == {"ngram", "lm"}
-    PositionFile(positions).write(tmp_path / "again.npz")
+    TracedAnswer(positions).write(tmp_path / "again.npz")
     again = read_positions(tmp_path / "again.npz")
     for one, other in zip(positions, again, strict=True):
         for call, same in zip(one.calls, other.calls, strict=True):
@@ -171,15 +171,15 @@ def test_whole_branches_are_refused(tmp_path: Path) -> None:
 def test_an_answer_that_was_cut_short_is_not_there_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen, inner = [], PositionFile.write
+    seen, inner = [], TracedAnswer.write
 
-    def failing(self: PositionFile, path: Path) -> None:
+    def failing(self: TracedAnswer, path: Path) -> None:
         seen.append(path)
         if len(seen) == 2:
             raise KeyboardInterrupt
         inner(self, path)
 
-    monkeypatch.setattr(PositionFile, "write", failing)
+    monkeypatch.setattr(TracedAnswer, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         record(tmp_path, "drafter=lm")
     assert len(read_record(tmp_path).answers) == 1
@@ -192,7 +192,7 @@ def test_an_answer_that_was_cut_short_is_not_there_and_the_run_goes_on(
     with pytest.raises(SystemExit):
         record(tmp_path, "drafter=lm", prompts=("cab",))
     assert "answer 0 there is of another prompt" in capsys.readouterr().err
-    assert len((tmp_path / INDEX).read_text().splitlines()) == 2
+    assert len((tmp_path / ANSWERS_FILE).read_text().splitlines()) == 2
 
 
 def test_one_token_is_the_targets_own() -> None:

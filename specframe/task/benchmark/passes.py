@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specframe.costs.ceilings import Ceilings, Weights, measured
-from specframe.costs.costing import BusyClock, Costing, Extent
+from specframe.costs.ceilings import Ceilings, PassWorkload, measure_ceilings
+from specframe.costs.step_timing import BusyClock, StepTimer, TimingPlan
 from specframe.session.engine import Engine
 from specframe.task.benchmark.compared import PeerSide, WeightsKey, weights_key
 from specframe.task.benchmark.peers import Peer, PeerQuestion
@@ -76,8 +76,8 @@ def _measured(
     """how: capacity of the cache, and who is told of every round."""
     capacity, tick = how
     parts = engine.parts
-    extent = Extent(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
-    costing = Costing(engine, extent, capacity=capacity, tick=lambda _: None)
+    extent = TimingPlan(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
+    costing = StepTimer(engine, extent, capacity=capacity, tick=lambda _: None)
     context = costing.extent.contexts[0]
     runs = _runs(peers, rows, context)
     now = BusyClock(parts.target.device).now
@@ -89,8 +89,10 @@ def _measured(
         for name, run in runs.items():
             theirs[name].append([_timed(run, size, now) for size in rows])
         tick(1)
-    weights = Weights.of(parts.target, parts.cache)
-    limits: Ceilings | None = None if weights is None else measured(parts.target, costing.now)
+    weights = PassWorkload.of(parts.target, parts.cache)
+    limits: Ceilings | None = (
+        None if weights is None else measure_ceilings(parts.target, costing.now)
+    )
     return Passes(
         target=parts.target.name,
         runtime=type(parts.runtime).__name__.lower(),

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass
-from specframe.costs.costing import BusyClock
-from specframe.costs.supply import CostSample, prompts_of
+from specframe.costs.provider import CalibrationSample, calibration_prompts
+from specframe.costs.step_timing import BusyClock
 from specframe.planning.cost_table import CostTable, RankTable
-from specframe.planning.speed import Speeds, TreeChoice, level_widths
+from specframe.planning.tree_speed import TreeChoice, TreeSpeeds, level_widths
 from specframe.session.engine import Engine
 
 _TARGET = ("verify", "accept", "commit")  # phases that the target's pass brings with it
@@ -21,7 +21,7 @@ _DEEPEST = 16  # levels that a tree is looked for in
 
 
 def split_of(
-    engine: Engine, costs: CostTable, sample: CostSample, tick: Callable[[int], None]
+    engine: Engine, costs: CostTable, sample: CalibrationSample, tick: Callable[[int], None]
 ) -> dict[str, float]:
     """Milliseconds by phase of the composed method, over the answer to a built-in prompt."""
     parts = engine.parts
@@ -30,7 +30,7 @@ def split_of(
     spent: Counter[str] = Counter()
     loop = run.decoding()
     loop.clock = BusyClock(parts.target.device)
-    loop.begin(run.encode(prompts_of(engine, 1)[0]))
+    loop.begin(run.encode(calibration_prompts(engine, 1)[0]))
     while loop.finish_reason is None:
         marks = loop.step().marks
         spent.update(loop.clock.durations_ms(marks))
@@ -104,7 +104,7 @@ class Findings:
         return f"time after prefill, as composed: {shares}"
 
     def _tree(self, source: str) -> str:
-        speeds = Speeds(
+        speeds = TreeSpeeds(
             costs=self.costs,
             source=source,
             right=self.shares[source],

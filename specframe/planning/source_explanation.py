@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from specframe.planning.chances import Chances, chain_of, likeliest
 from specframe.planning.cost_table import CostTable
-from specframe.planning.speed import Speeds, TreeChoice, level_widths
+from specframe.planning.lookup_chances import LookupChances, chain_prospect, likeliest_paths
+from specframe.planning.tree_speed import TreeChoice, TreeSpeeds, level_widths
 from specframe.types import Budget
 
 _CONTEXT = 256  # tokens behind which is reckoned
 _LONGEST = 32  # tokens matched up to which is looked
 
 
-def reasons(
-    costs: CostTable, chances: Chances, *, room: Budget, closed: bool, margin: float
+def explain_sources(
+    costs: CostTable, chances: LookupChances, *, room: Budget, closed: bool, margin: float
 ) -> str:
     """One sentence a source, after one about the passes."""
     if not costs.drafts and not costs.looks_up:
@@ -22,7 +22,7 @@ def reasons(
     ratios = ", ".join(f"{size}: {costs.step_ms(size, _CONTEXT) / plain:.2f}" for size in rows)
     parts = [f"a step of one row takes {plain:.3g} ms, of more so many times that: {ratios}"]
     for source in costs.right:
-        speeds = Speeds(
+        speeds = TreeSpeeds(
             costs=costs,
             source=source,
             right=costs.right[source],
@@ -55,11 +55,11 @@ def _of_network(source: str, best: TreeChoice, costs: CostTable, margin: float) 
     return f"{source} drafts {tree}"
 
 
-def _of_lookup(costs: CostTable, chances: Chances, room: Budget, margin: float) -> str:
+def _of_lookup(costs: CostTable, chances: LookupChances, room: Budget, margin: float) -> str:
     for length in range(1, _LONGEST + 1):
         most, speed, tokens = 0, (1 + margin) / costs.step_ms(1, _CONTEXT), 1.0
-        chain = chain_of(min(room.depth, room.rows - 1), match_length=length)
-        for size, node in enumerate(likeliest(chain, chances, depth=room.depth), start=1):
+        chain = chain_prospect(min(room.depth, room.rows - 1), match_length=length)
+        for size, node in enumerate(likeliest_paths(chain, chances, depth=room.depth), start=1):
             tokens += node.chance
             ahead = tokens / costs.step_ms(1 + size, _CONTEXT)
             most, speed = (size, ahead) if ahead > speed else (most, speed)

@@ -7,7 +7,7 @@ import json
 from specframe.session.engine import Engine
 
 
-class Glyphs:
+class TokenTexts:
     """Texts of single tokens, remembered. A target without a tokenizer has the ids."""
 
     def __init__(self, engine: Engine) -> None:

@@ -26,7 +26,7 @@ _LEVELS = 3  # of a draft that is timed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extent:
+class TimingPlan:
     """How much is measured: a pass of each of `rows` (from 1 on) at each of `contexts` tokens,
     levels of `widths` nodes, all `repeats` times, of which medians are taken."""
 
@@ -71,14 +71,14 @@ class BusyClock(Clock):
         return self.now()
 
 
-class Costing:
+class StepTimer:
     """Times the steps of an engine. capacity: of its cache, None for no limit; tick(n): n more of
     the extent's steps are done. looked_up: the sources that look up, once there is a table."""
 
     def __init__(
         self,
         engine: Engine,
-        extent: Extent,
+        extent: TimingPlan,
         *,
         capacity: int | None,
         tick: Callable[[int], None],
@@ -186,7 +186,7 @@ class Costing:
         """Milliseconds, once the device is done."""
         return 1e3 * self._clock.now()
 
-    def _fitted(self, extent: Extent, capacity: int | None) -> Extent:
+    def _fitted(self, extent: TimingPlan, capacity: int | None) -> TimingPlan:
         """Contexts that leave room for the run."""
         parts = self._engine.parts
         limits = [parts.target.gives.max_positions, parts.drafter.max_positions, capacity]

@@ -31,7 +31,7 @@ class TreeChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speeds:
+class TreeSpeeds:
     """The expected speeds of trees of one source, for contexts of one length.
 
     aux_rows: further rows that every pass has.

@@ -9,12 +9,12 @@ from typing import Literal, TypeGuard, get_args
 import torch
 from torch import Tensor, nn
 
-from specframe.kernel.laid_out import LaidOutLinear
 from specframe.kernel.library import Matrix, library
 from specframe.kernel.mapped_files import MappedFiles
 from specframe.kernel.onednn import OneDNNLinear
+from specframe.kernel.reordered_linear import ReorderedLinear
 
-Kept = Literal["float32", "bfloat16", "int8"]  # what a weight is kept as
+Precision = Literal["float32", "bfloat16", "int8"]  # what a weight is kept as
 _ROWS = 1024  # of a weight, rounded at once
 _ALIGNMENT = 64  # bytes: a line of the processor's cache
 
@@ -27,11 +27,11 @@ class PackedMatrix:
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor | None = None, *, kept: Kept = "float32"
+        self, weight: Tensor, bias: Tensor | None = None, *, precision: Precision = "float32"
     ) -> None:
-        assert kept in get_args(Kept)
+        assert precision in get_args(Precision)
         self.columns, self.k = weight.shape
-        dtype: torch.dtype = getattr(torch, kept)
+        dtype: torch.dtype = getattr(torch, precision)
         panel = library().panel_columns()
         self._panels = _aligned(-(-self.columns // panel) * panel * self.k, dtype)
         self._panels.zero_()
@@ -71,45 +71,49 @@ class PackedMatrix:
         library().pack(source, self._panels.data_ptr(), self.columns, self.k, size, int(back))
 
 
-class PackedLinear(LaidOutLinear):
+class PackedLinear(ReorderedLinear):
     """Laid out in panels."""
 
     packed: PackedMatrix
 
-    def __init__(self, layer: nn.Linear, *, kept: Kept) -> None:
-        super().__init__(layer, PackedMatrix(layer.weight, layer.bias, kept=kept))
+    def __init__(self, layer: nn.Linear, *, precision: Precision) -> None:
+        super().__init__(layer, PackedMatrix(layer.weight, layer.bias, precision=precision))
 
 
-def weight_bytes(layer: nn.Linear | LaidOutLinear) -> int:
+def weight_bytes(layer: nn.Linear | ReorderedLinear) -> int:
     """Bytes of a layer's weight as it is kept, scales included."""
-    return layer.packed.nbytes if isinstance(layer, LaidOutLinear) else layer.weight.nbytes
+    return layer.packed.nbytes if isinstance(layer, ReorderedLinear) else layer.weight.nbytes
 
 
 def pack_linears(
     model: nn.Module,
     *,
-    kept: Kept,
+    precision: Precision,
     kernels: Mapping[tuple[int, ...], str] | None = None,
-    but: Collection[nn.Module | None] = (),
+    excluded: Collection[nn.Module | None] = (),
 ) -> None:
     """Replace every plain float32 linear layer on a CPU; each weight is released at once.
 
     kernels: by the shape of a weight, own, onednn, or torch, which is the layer as it is; None:
     all are our own.
     """
-    files = MappedFiles.now()
+    files = MappedFiles.of_this_process()
     # No list may hold the layers, or all weights would be there twice at the end.
     for parent in [one for one in model.modules() if not is_plain(one)]:
         for name in [name for name, _ in parent.named_children()]:
             layer: nn.Module = getattr(parent, name)
-            if not is_plain(layer) or any(layer is one for one in but):
+            if not is_plain(layer) or any(layer is one for one in excluded):
                 continue
             kernel = "own" if kernels is None else kernels[tuple(layer.weight.shape)]
             if kernel == "torch":
                 continue
             own = kernel == "own"
-            setattr(parent, name, PackedLinear(layer, kept=kept) if own else OneDNNLinear(layer))
-            files.let_go(layer.weight)
+            setattr(
+                parent,
+                name,
+                PackedLinear(layer, precision=precision) if own else OneDNNLinear(layer),
+            )
+            files.release(layer.weight)
 
 
 def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:

@@ -23,7 +23,7 @@ class _Tally:
     expected: float = 0.0
 
 
-class Chances:
+class LookupChances:
     """The chance that a node of a source's trie is right where its parent is.
 
     Equation: chance = base[m + d - 1] share (right + w) / (expected + w), for a match of m tokens
@@ -50,7 +50,7 @@ class Chances:
         """Judge what was known before a step by the tokens that it emitted."""
         if prospect.known is None:
             return
-        node, length = prospect.known.root, matched(prospect)
+        node, length = prospect.known.root, match_length(prospect)
         for token in tokens:
             if not node.children:
                 return
@@ -73,23 +73,25 @@ class Chances:
         return self._tallies.setdefault((source, band), _Tally())
 
 
-def matched(prospect: Prospect) -> int:
+def match_length(prospect: Prospect) -> int:
     """Tokens of its match."""
     return _UNSAID if prospect.match_length is None else prospect.match_length
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookups:
+class LikelyPath:
     """A node that may be drafted: its tokens from the root on, and how likely all are right."""
 
     path: tuple[int, ...]
     chance: float
 
 
-def likeliest(prospect: Prospect, chances: Chances, *, depth: int) -> Iterator[Lookups]:
+def likeliest_paths(
+    prospect: Prospect, chances: LookupChances, *, depth: int
+) -> Iterator[LikelyPath]:
     """The nodes of a look-up by falling chance of their paths, parents first; ties: found first."""
     assert prospect.known is not None
-    length = matched(prospect)
+    length = match_length(prospect)
     heap: list[tuple[float, int, tuple[int, ...], TrieNode]] = []
     found = 0
 
@@ -104,11 +106,11 @@ def likeliest(prospect: Prospect, chances: Chances, *, depth: int) -> Iterator[L
     offer(prospect.known.root, (), 1.0)
     while heap:
         negative, _, path, node = heapq.heappop(heap)
-        yield Lookups(path=path, chance=-negative)
+        yield LikelyPath(path=path, chance=-negative)
         offer(node, path, -negative)
 
 
-def chain_of(length: int, *, match_length: int) -> Prospect:
+def chain_prospect(length: int, *, match_length: int) -> Prospect:
     """A look-up that goes on for `length` tokens without a second opinion, to reckon with."""
     trie = Trie(max_nodes=length)
     trie.add(range(length))

@@ -9,7 +9,7 @@ ACCEPTED, NOT_REACHED, CUT, REFUSED = "accepted", "not reached", "cut by stop", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fate:
+class StepOutcome:
     """What is known of the rows of a draft after its step. parents [N], root -1; path: rows that
     the rule accepted, padded with -1; num_accepted: of those, how many were emitted; refused: the
     rule's own words for rows that it judged."""
@@ -20,7 +20,7 @@ class Fate:
     refused: Mapping[int, str]
 
 
-def reasons(fate: Fate) -> list[str | None]:
+def node_outcomes(fate: StepOutcome) -> list[str | None]:
     """[N] None for the root; dead rows get words, too, which nobody shows."""
     path = [row for row in fate.path if row >= 0]
     emitted, stood = set(path[: fate.num_accepted]), {0, *path}

@@ -11,7 +11,7 @@ from specframe.types import Draft, DrawCall
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrafterProbs:
     """probs [N] float64: probability of each row's token by the drafter's law, or by its score; NaN
     where it gave none. calls [N]: number of the call that made the row, -1 for none."""
 
@@ -19,7 +19,7 @@ class Drawn:
     calls: Tensor
 
 
-def drawn(draft: Draft) -> Drawn:
+def drafter_probs(draft: Draft) -> DrafterProbs:
     """Gathered on the device, for all rows of a draft."""
     size, device = draft.num_rows, draft.tokens.device
     # One place more than rows, for records that met no row.
@@ -32,7 +32,7 @@ def drawn(draft: Draft) -> Drawn:
         rows = torch.where((rows >= 0) & (call.tokens >= 0), rows, size).reshape(-1)
         calls = calls.index_fill(0, rows, number)
         probs = probs.index_copy(0, rows, _probs(call).reshape(-1))
-    return Drawn(probs[:size], calls[:size])
+    return DrafterProbs(probs[:size], calls[:size])
 
 
 def _probs(call: DrawCall) -> Tensor:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specframe.kernel.library import built
-from specframe.kernel.matrix import PackedMatrix
+from specframe.kernel.library import library_file
 from specframe.kernel.onednn import OneDNN
+from specframe.kernel.packed_linear import PackedMatrix
 
 Kernel = Literal["own", "onednn", "torch"]
 Shape = tuple[int, ...]  # of a weight: output columns, inputs
@@ -30,7 +30,7 @@ _MARGIN = 1.1  # a tenth,
 _SLACK_MS = 0.05  # and more than calling it costs, of all ROWS together
 
 
-def chosen(shapes: Sequence[Shape], *, joined: bool) -> dict[Shape, Kernel]:
+def fastest_kernels(shapes: Sequence[Shape], *, joined: bool) -> dict[Shape, Kernel]:
     """The kernel of each shape. joined: all of them are one call if all are our own.
 
     Times are kept in the cache, under what this machine, torch and the threads are.
@@ -44,7 +44,7 @@ def chosen(shapes: Sequence[Shape], *, joined: bool) -> dict[Shape, Kernel]:
     return best
 
 
-def measure(shape: Shape) -> Times:
+def time_kernels(shape: Shape) -> Times:
     """Fastest of a few interleaved runs of each kernel, ms."""
     columns, inputs = min(shape[0], _COLUMNS), shape[1]
     weight = torch.rand(columns, inputs) - 0.5
@@ -82,7 +82,7 @@ def _times(shapes: Collection[Shape]) -> dict[Shape, Times]:
     names = {shape: f"{shape[0]} x {shape[1]}" for shape in shapes}
     if missing := [shape for shape in shapes if "own" not in kept.get(names[shape], {})]:
         with torch.inference_mode():
-            kept |= {names[shape]: measure(shape) for shape in missing}
+            kept |= {names[shape]: time_kernels(shape) for shape in missing}
         with suppress(OSError):  # a cache that cannot be written costs a measurement each time
             _write(file, kept)
     return {shape: kept[name] for shape, name in names.items()}
@@ -90,7 +90,7 @@ def _times(shapes: Collection[Shape]) -> dict[Shape, Times]:
 
 def _file() -> Path:
     """Named by the kernel, which has the processor in its name, and what else matters."""
-    library = built()
+    library = library_file()
     name = f"{library.stem}-torch{torch.__version__}-threads{torch.get_num_threads()}.json"
     return library.with_name(name)
 
@@ -107,8 +107,8 @@ def _read(file: Path) -> dict[str, Times]:
         return {}
 
 
-def _write(file: Path, kept: dict[str, Times]) -> None:
+def _write(file: Path, times: dict[str, Times]) -> None:
     """Whole or not at all."""
     with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as made:
-        json.dump(kept, made, indent=2)
+        json.dump(times, made, indent=2)
     os.replace(made.name, file)

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from specframe.errors import ConfigError
 
-INDEX = "answers.jsonl"
-FOLDER = "positions"
-UNKNOWN = -2  # a place that the recorded tree left out, so that nobody knows its token
+ANSWERS_FILE = "answers.jsonl"
+POSITIONS_FOLDER = "positions"
+UNKNOWN_TOKEN = -2  # a place that the recorded tree left out, so that nobody knows its token
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class TracedCall:
     """Children that were made together: K under each of F nodes of a depth, best first.
 
     parents [F] and nodes [F, K] are node ids, root 0; tokens [F, K] (-1 none, -2 not asked for);
@@ -48,7 +48,7 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedLaws:
+class TracedLaws:
     """The target's law at the verified nodes. nodes [n] ids, parents first, root 0; parents [n]
     ids; probs [n] of each node's token by the law at its parent (NaN for the root); ids and top
     [n, k] the likeliest tokens, tail [n] what they leave."""
@@ -62,18 +62,18 @@ class RecordedLaws:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position:
+class TracedPosition:
     """One place of an answer: what could be drafted there, and what the target thought of it."""
 
-    calls: list[Call]
-    laws: RecordedLaws
+    calls: list[TracedCall]
+    laws: TracedLaws
 
 
 @dataclass
-class PositionFile:
+class TracedAnswer:
     """The positions of one answer, in order."""
 
-    positions: list[Position] = field(default_factory=list)
+    positions: list[TracedPosition] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Whole or not at all."""
@@ -106,7 +106,7 @@ class PositionFile:
         }
 
 
-def read_positions(path: Path) -> list[Position]:
+def read_positions(path: Path) -> list[TracedPosition]:
     """The positions of a file. Raises ConfigError if it is none."""
     try:
         with np.load(path, allow_pickle=False) as held:
@@ -115,18 +115,18 @@ def read_positions(path: Path) -> list[Position]:
         laws = list(_laws(arrays))
     except (OSError, EOFError, ValueError, KeyError, IndexError, BadZipFile, zlib.error) as error:
         raise ConfigError(f"{path}: not positions of trace=full ({error})") from None
-    found = [Position(calls=[], laws=one) for one in laws]
+    found = [TracedPosition(calls=[], laws=one) for one in laws]
     for place, call in calls:
         found[place].calls.append(call)
     return found
 
 
-def _calls(arrays: dict[str, NDArray[np.generic]]) -> list[tuple[int, Call]]:
+def _calls(arrays: dict[str, NDArray[np.generic]]) -> list[tuple[int, TracedCall]]:
     found, sources = [], [str(one) for one in arrays["sources"]]
     parents, nodes, tokens = (_Reader(arrays[name]) for name in ("parents", "nodes", "tokens"))
     scores = _Reader(arrays["scores"])
     for place, depth, width, f, k, scored, source in arrays["calls"].tolist():
-        call = Call(
+        call = TracedCall(
             depth=depth,
             source=sources[source],
             width=width,
@@ -139,13 +139,13 @@ def _calls(arrays: dict[str, NDArray[np.generic]]) -> list[tuple[int, Call]]:
     return found
 
 
-def _laws(arrays: dict[str, NDArray[np.generic]]) -> Iterator[RecordedLaws]:
+def _laws(arrays: dict[str, NDArray[np.generic]]) -> Iterator[TracedLaws]:
     names = ("nodes", "parents", "probs", "ids", "top", "tail")
     readers = {name: _Reader(arrays[f"law_{name}"]) for name in names}
     total = int(arrays["law_counts"].sum())
     k = arrays["law_ids"].size // max(total, 1)
     for count in arrays["law_counts"].tolist():
-        yield RecordedLaws(
+        yield TracedLaws(
             nodes=readers["nodes"].integers(count),
             parents=readers["parents"].integers(count),
             probs=readers["probs"].numbers(count),

@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 
-class LaidOut(Protocol):
+class ReorderedWeight(Protocol):
     """A weight [columns, k] as a kernel wants it. Call it with x [..., k]."""
 
     bias: Tensor | None
@@ -23,10 +23,10 @@ class LaidOut(Protocol):
         """x times the transposed weight, plus bias."""
 
 
-class LaidOutLinear(nn.Module):
+class ReorderedLinear(nn.Module):
     """A linear layer of float32 on a CPU, for inference, which holds its weight laid out alone."""
 
-    def __init__(self, layer: nn.Linear, packed: LaidOut) -> None:
+    def __init__(self, layer: nn.Linear, packed: ReorderedWeight) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.packed = packed
