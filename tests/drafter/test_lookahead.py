@@ -286,7 +286,7 @@ def test_a_full_pool_forgets_the_oldest() -> None:
 def test_the_pool_stays_within_its_size_and_holds_whole_ngrams() -> None:
     drafter = lookahead(window=6, guesses=2)
     run(drafter)
-    held = drafter._pool._held
+    held = drafter._pool._phrases
     assert {len(rest) for ngrams in held.values() for rest in ngrams} == {drafter.ngram - 1}
     assert max(map(len, held.values())) == 2
 
@@ -304,7 +304,7 @@ def test_the_prompt_may_fill_the_pool() -> None:
     drafter = lookahead(ngram=3, guesses=64, pool_from_prompt=True)
     loop = Composition(target=target("llama"), drafter=drafter).decoding(4)
     text = [*prompt, *loop.begin(prompt)]
-    held = {(key, *rest) for key, one in drafter._pool._held.items() for rest in one}
+    held = {(key, *rest) for key, one in drafter._pool._phrases.items() for rest in one}
     assert held == set(zip(text, text[1:], text[2:], strict=False))
 
 

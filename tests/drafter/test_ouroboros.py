@@ -315,7 +315,7 @@ def test_each_step_is_that_of_the_slow_account(name: str, changes: dict[str, int
     assert outcome.tokens == text_of(family_of(name), prompt_of(name), COUNT)
     assert [record.draft.num_rows - 1 for record in outcome.records] == expected.trees
     assert len(rows) == sum(expected.passes)
-    held = {key: list(rest) for key, rest in drafter._pool._held.items()}
+    held = {key: list(rest) for key, rest in drafter._pool._phrases.items()}
     assert held == expected.by_token
 
 
@@ -500,7 +500,7 @@ def test_phrases_are_corrected_where_they_stand() -> None:
 def test_a_full_pool_stays_within_its_size() -> None:
     drafter = ouroboros("toy:0.25", window=2, phrases=1)
     run(drafter, "toy:0.25", count=60)
-    held = drafter._pool._held
+    held = drafter._pool._phrases
     assert max(map(len, held.values())) == 2
     assert {len(rest) for phrases in held.values() for rest in phrases} == {drafter.ngram - 1}
 
@@ -639,7 +639,7 @@ def test_padded_passes_teach_the_same() -> None:
         while loop.finish_reason is None:
             steps.append(loop.step().tokens)
         drafter: Any = engine.parts.drafter
-        pools.append(drafter._pool._held)
+        pools.append(drafter._pool._phrases)
     assert pools[0] == pools[1]
     assert steps[: len(steps) // 2] == steps[len(steps) // 2 :]
 

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specframe.costs.ceilings import Ceilings, PassWorkload, measure_ceilings
-from specframe.costs.step_timing import BusyClock, StepTimer, TimingPlan
+from specframe.costs.step_timing import StepTimer, TimingPlan
+from specframe.measure.busy_clock import BusyClock
 from specframe.session.engine import Engine
 from specframe.task.benchmark.compared import PeerSide, WeightsKey, weights_key
 from specframe.task.benchmark.peers import Peer, PeerQuestion
@@ -78,7 +79,7 @@ def _measured(
     parts = engine.parts
     extent = TimingPlan(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
     costing = StepTimer(engine, extent, capacity=capacity, tick=lambda _: None)
-    context = costing.extent.contexts[0]
+    context = costing.plan.contexts[0]
     runs = _runs(peers, rows, context)
     now = BusyClock(parts.target.device).now
     ours: list[tuple[Sequence[float], Sequence[float]]] = []

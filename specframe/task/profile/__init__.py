@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass, PassWorkload, measure_ceilings
-from specframe.costs.fingerprint import fingerprint, store_costs
-from specframe.costs.provider import (
+from specframe.costs.fingerprint import fingerprint
+from specframe.costs.rank_accuracy import (
     CalibrationSample,
     accuracy_from,
     measured_accuracy,
     with_accuracy,
 )
 from specframe.costs.step_timing import StepTimer, TimingPlan, row_counts
+from specframe.costs.stored_costs import save_costs
 from specframe.errors import ConfigError
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.registry import Range
@@ -77,7 +78,7 @@ class Profile(Task):
     def run(self, job: Job) -> int:
         found = self._measure(job)
         here = fingerprint(job.engine, job.config)
-        path = store_costs(here, found.costs)
+        path = save_costs(here, found.costs)
         findings = Findings(
             costs=found.costs,
             shares=found.shares,
@@ -124,7 +125,7 @@ class Profile(Task):
             else:
                 costs = replace(costs, right=dict.fromkeys(costs.drafts, known))
             shares = dict(costs.right)
-            for source in costing.looked_up:
+            for source in costing.lookup_sources:
                 given = known or measured_accuracy(engine, source, self.sample, steps.add)
                 shares[source] = given
             split = split_of(engine, costs, self.sample, steps.add)

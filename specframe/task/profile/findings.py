@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass
-from specframe.costs.provider import CalibrationSample, calibration_prompts
-from specframe.costs.step_timing import BusyClock
+from specframe.costs.rank_accuracy import CalibrationSample, calibration_prompts
+from specframe.measure.busy_clock import BusyClock
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.planning.tree_speed import TreeChoice, TreeSpeeds, level_widths
 from specframe.session.engine import Engine
