@@ -1,6 +1,8 @@
-"""What trace=full keeps of an answer: at every position what was offered under which node.
+"""The file of an answer that trace=full writes: what was offered under which node, by position.
 
-An answer is one file of arrays (.npz), written whole when it ends; `answers.jsonl` lists them.
+An answer is one file of arrays (.npz), written whole when it ends; `answers.jsonl` lists them. All
+calls, and all laws, of an answer lie behind each other in flat arrays of few dtypes, with a row of
+sizes for each of them, so that a file of many small trees stays small and loads at once.
 """
 
 from __future__ import annotations
@@ -18,52 +20,50 @@ from numpy.typing import NDArray
 
 from specframe.errors import ConfigError
 
-ANSWERS_FILE = "answers.jsonl"
+ANSWERS_FILE = "answers.jsonl"  # one line an answer, see trace/README.md
 POSITIONS_FOLDER = "positions"
-UNKNOWN_TOKEN = -2  # a place that the recorded tree left out, so that nobody knows its token
+UNKNOWN_TOKEN = -2  # a guess that the traced tree did not ask for, so nobody knows its token
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedCall:
-    """Children that were made together: K under each of F nodes of a depth, best first.
+    """Children that were made together: K under each of F nodes of one depth, best first.
 
-    parents [F] and nodes [F, K] are node ids, root 0; tokens [F, K] (-1 none, -2 not asked for);
-    scores [F, K] log-weights, None where rank decides; of a drafter with a law they are its
-    log-probabilities, and what they leave of 1 is its tail. width: children that it offered.
+    Node ids are those of the step; the root is 0.
     """
 
-    depth: int
-    source: str
-    width: int
-    parents: Ints
-    nodes: Ints
-    tokens: Ints
+    depth: int  # of the parents
+    source: str  # what offered the children, "" where the drafter has a single source
+    width: int  # children that it offered under each parent
+    parents: Ints  # [F] node ids
+    nodes: Ints  # [F, K] node ids
+    tokens: Ints  # [F, K], -1 where there is none, UNKNOWN_TOKEN where it was not asked for
+    # [F, K] log-weights, None where the rank alone decides. Of a drafter with a law they are its
+    # log-probabilities, and what they leave of 1 is the mass of all other tokens.
     scores: Floats | None
 
     def facts(self) -> tuple[int, ...]:
-        """Depth, width, F, K, and whether there are scores."""
+        """(depth, width, F, K, 1 where there are scores): what flat arrays do not say."""
         return self.depth, self.width, *self.tokens.shape, int(self.scores is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedLaws:
-    """The target's law at the verified nodes. nodes [n] ids, parents first, root 0; parents [n]
-    ids; probs [n] of each node's token by the law at its parent (NaN for the root); ids and top
-    [n, k] the likeliest tokens, tail [n] what they leave."""
+    """The target's law at the n verified nodes of a position."""
 
-    nodes: Ints
-    parents: Ints
-    probs: Floats
-    ids: Ints
-    top: Floats
-    tail: Floats
+    nodes: Ints  # [n] node ids, parents first
+    parents: Ints  # [n] node ids, -1 for the root
+    probs: Floats  # [n] of each node's token by the law at its parent, NaN for the root
+    ids: Ints  # [n, k] the likeliest tokens
+    top: Floats  # [n, k] their probabilities
+    tail: Floats  # [n] what these leave of 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedPosition:
-    """One place of an answer: what could be drafted there, and what the target thought of it."""
+    """A position of an answer: what could be drafted there, and how likely the target held it."""
 
     calls: list[TracedCall]
     laws: TracedLaws
@@ -71,12 +71,12 @@ class TracedPosition:
 
 @dataclass
 class TracedAnswer:
-    """The positions of one answer, in order."""
+    """The traced positions of one answer, in order."""
 
     positions: list[TracedPosition] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Write the file, which appears whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
         with partial.open("wb") as file:
@@ -84,8 +84,8 @@ class TracedAnswer:
         os.replace(partial, path)
 
     def _arrays(self) -> dict[str, Any]:
-        calls = [(i, call) for i, one in enumerate(self.positions) for call in one.calls]
-        laws = [one.laws for one in self.positions]
+        calls = [(i, call) for i, each in enumerate(self.positions) for call in each.calls]
+        laws = [each.laws for each in self.positions]
         sources = sorted({call.source for _, call in calls})
         facts = [[i, *call.facts(), sources.index(call.source)] for i, call in calls]
         scored = [call.scores for _, call in calls if call.scores is not None]
@@ -96,36 +96,37 @@ class TracedAnswer:
             "nodes": _flat([call.nodes for _, call in calls], np.int32),
             "tokens": _flat([call.tokens for _, call in calls], np.int32),
             "scores": _flat(scored, np.float64),
-            "law_counts": np.array([len(one.nodes) for one in laws], dtype=np.int64),
-            "law_nodes": _flat([one.nodes for one in laws], np.int32),
-            "law_parents": _flat([one.parents for one in laws], np.int32),
-            "law_probs": _flat([one.probs for one in laws], np.float64),
-            "law_ids": _flat([one.ids for one in laws], np.int32),
-            "law_top": _flat([one.top for one in laws], np.float32),
-            "law_tail": _flat([one.tail for one in laws], np.float32),
+            "law_counts": np.array([len(each.nodes) for each in laws], dtype=np.int64),
+            "law_nodes": _flat([each.nodes for each in laws], np.int32),
+            "law_parents": _flat([each.parents for each in laws], np.int32),
+            "law_probs": _flat([each.probs for each in laws], np.float64),
+            "law_ids": _flat([each.ids for each in laws], np.int32),
+            "law_top": _flat([each.top for each in laws], np.float32),
+            "law_tail": _flat([each.tail for each in laws], np.float32),
         }
 
 
 def read_positions(path: Path) -> list[TracedPosition]:
-    """The positions of a file. Raises ConfigError if it is none."""
+    """The positions of a file. Raises ConfigError if it is no file of traced positions."""
     try:
-        with np.load(path, allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files}
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
         calls = _calls(arrays)
         laws = list(_laws(arrays))
     except (OSError, EOFError, ValueError, KeyError, IndexError, BadZipFile, zlib.error) as error:
         raise ConfigError(f"{path}: not positions of trace=full ({error})") from None
-    found = [TracedPosition(calls=[], laws=one) for one in laws]
-    for place, call in calls:
-        found[place].calls.append(call)
-    return found
+    positions = [TracedPosition(calls=[], laws=each) for each in laws]
+    for index, call in calls:
+        positions[index].calls.append(call)
+    return positions
 
 
 def _calls(arrays: dict[str, NDArray[np.generic]]) -> list[tuple[int, TracedCall]]:
-    found, sources = [], [str(one) for one in arrays["sources"]]
-    parents, nodes, tokens = (_Reader(arrays[name]) for name in ("parents", "nodes", "tokens"))
-    scores = _Reader(arrays["scores"])
-    for place, depth, width, f, k, scored, source in arrays["calls"].tolist():
+    """(index of the position, call) of all calls."""
+    calls, sources = [], [str(name) for name in arrays["sources"]]
+    parents, nodes, tokens = (_FlatArray(arrays[name]) for name in ("parents", "nodes", "tokens"))
+    scores = _FlatArray(arrays["scores"])
+    for index, depth, width, f, k, scored, source in arrays["calls"].tolist():
         call = TracedCall(
             depth=depth,
             source=sources[source],
@@ -135,13 +136,13 @@ def _calls(arrays: dict[str, NDArray[np.generic]]) -> list[tuple[int, TracedCall
             tokens=tokens.integers(f, k),
             scores=scores.numbers(f, k) if scored else None,
         )
-        found.append((place, call))
-    return found
+        calls.append((index, call))
+    return calls
 
 
 def _laws(arrays: dict[str, NDArray[np.generic]]) -> Iterator[TracedLaws]:
     names = ("nodes", "parents", "probs", "ids", "top", "tail")
-    readers = {name: _Reader(arrays[f"law_{name}"]) for name in names}
+    readers = {name: _FlatArray(arrays[f"law_{name}"]) for name in names}
     total = int(arrays["law_counts"].sum())
     k = arrays["law_ids"].size // max(total, 1)
     for count in arrays["law_counts"].tolist():
@@ -155,12 +156,12 @@ def _laws(arrays: dict[str, NDArray[np.generic]]) -> Iterator[TracedLaws]:
         )
 
 
-class _Reader:
-    """Takes shapes off a flat array, one after the other."""
+class _FlatArray:
+    """Takes arrays of given shapes off a flat one, one after the other."""
 
     def __init__(self, values: NDArray[np.generic]) -> None:
         self._values = values.reshape(-1)
-        self._start = 0
+        self._start = 0  # of what was not taken yet
 
     def integers(self, *shape: int) -> Ints:
         return self._take(shape).astype(np.int64)

@@ -292,7 +292,7 @@ def test_nothing_large_is_kept_past_a_step(tmp_path: Path) -> None:
     loop = engine.decoding(observers=recorder.begin(ASKED))
     loop.begin(ASKED.prompt_tokens)
     record = loop.step()
-    left = recorder._left
+    left = recorder._pending
     held = [one for one in vars(left).values() if isinstance(one, torch.Tensor)]
     for one in (record.draft.tokens, record.out.logits, record.verdict.path):
         assert all(one.data_ptr() != mine.data_ptr() for mine in held)

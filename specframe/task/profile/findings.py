@@ -111,7 +111,7 @@ class Findings:
             context=self.costs.contexts[0],
             closed=self.closed,
         )
-        sizes = speeds.by_rows(rows=self.rows, depth=_DEEPEST)
+        sizes = speeds.fastest_by_rows(rows=self.rows, depth=_DEEPEST)
         best = max(sizes.values(), key=lambda one: (one.speed, -one.rows))
         plain = sizes[1]
         if not best.paths:
