@@ -1,4 +1,8 @@
-"""Which of the known kernels multiplies fastest here: measured once per machine and shape, kept."""
+"""Which of the kernels multiplies a weight fastest here: measured once per machine and shape.
+
+Our own kernel computes a row alike whatever rows are beside it, so it wins unless another one is
+clearly faster. Times are stored next to the compiled kernel.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +24,23 @@ from specframe.kernel.onednn import OneDNN
 from specframe.kernel.packed_linear import PackedMatrix
 
 Kernel = Literal["own", "onednn", "torch"]
-Shape = tuple[int, ...]  # of a weight: output columns, inputs
-Times = dict[str, float]  # kernel -> ms of all ROWS together
-ROWS = (1, 8, 16)  # of a plain step and of passes over small trees
-_COLUMNS = 4096  # of a weight, at most; the rest would only take longer
+Shape = tuple[int, ...]  # (output columns, inputs) of a weight
+Times = dict[str, float]  # kernel -> ms of the products of all ROWS together
+ROWS = (1, 8, 16)  # rows of a plain step and of passes over small trees
+_COLUMNS = 4096  # columns of a weight that are measured at most; more would only take longer
 _REPEATS = 7
-# What another kernel must be faster by, since ours alone computes a row alike in every company:
-_MARGIN = 1.1  # a tenth,
-_SLACK_MS = 0.05  # and more than calling it costs, of all ROWS together
+# Another kernel must be faster by both of these, since ours alone computes a row alike in every
+# company: by a tenth, and by more than a call of it costs (ms of all ROWS together).
+_MARGIN = 1.1
+_SLACK_MS = 0.05
 
 
 def fastest_kernels(shapes: Sequence[Shape], *, joined: bool) -> dict[Shape, Kernel]:
-    """The kernel of each shape. joined: all of them are one call if all are our own.
+    """The kernel for each shape of weight.
 
-    Times are kept in the cache, under what this machine, torch and the threads are.
-    Raises NoCompiler.
+    joined: whether all products become one call if all of them are our own kernel's; it is then
+    chosen for every shape unless the fastest kernel of each is clearly faster in sum. Times are
+    stored in the cache folder, for this processor, torch and number of threads. Raises NoCompiler.
     """
     times = _times(sorted(set(shapes)))
     best: dict[Shape, Kernel] = {shape: _fastest(times[shape]) for shape in times}
@@ -45,7 +51,7 @@ def fastest_kernels(shapes: Sequence[Shape], *, joined: bool) -> dict[Shape, Ker
 
 
 def time_kernels(shape: Shape) -> Times:
-    """Fastest of a few interleaved runs of each kernel, ms."""
+    """The fastest of a few interleaved runs of each kernel, in ms."""
     columns, inputs = min(shape[0], _COLUMNS), shape[1]
     weight = torch.rand(columns, inputs) - 0.5
     ways: dict[str, Callable[[Tensor], Tensor]] = {
@@ -54,7 +60,7 @@ def time_kernels(shape: Shape) -> Times:
     }
     if OneDNN.available():
         ways["onednn"] = OneDNN(weight)
-    found = {(kernel, rows): torch.inf for kernel in ways for rows in ROWS}
+    best = {(kernel, rows): torch.inf for kernel in ways for rows in ROWS}
     for rows in ROWS:
         x = torch.rand(rows, inputs)
         for _ in range(_REPEATS):
@@ -62,13 +68,13 @@ def time_kernels(shape: Shape) -> Times:
                 start = time.perf_counter()
                 way(x)
                 spent = 1e3 * (time.perf_counter() - start)
-                found[kernel, rows] = min(found[kernel, rows], spent)
-    return {kernel: sum(found[kernel, rows] for rows in ROWS) for kernel in ways}
+                best[kernel, rows] = min(best[kernel, rows], spent)
+    return {kernel: sum(best[kernel, rows] for rows in ROWS) for kernel in ways}
 
 
 def _fastest(times: Times) -> Kernel:
-    able = [kernel for kernel in get_args(Kernel) if kernel in times]
-    best: Kernel = min(able, key=lambda kernel: times[kernel])
+    present = [kernel for kernel in get_args(Kernel) if kernel in times]
+    best: Kernel = min(present, key=lambda kernel: times[kernel])
     return best if _slower(times["own"], times[best]) else "own"
 
 
@@ -78,37 +84,39 @@ def _slower(own: float, other: float) -> bool:
 
 def _times(shapes: Collection[Shape]) -> dict[Shape, Times]:
     file = _file()
-    kept = _read(file)
+    stored = _read(file)
     names = {shape: f"{shape[0]} x {shape[1]}" for shape in shapes}
-    if missing := [shape for shape in shapes if "own" not in kept.get(names[shape], {})]:
+    if missing := [shape for shape in shapes if "own" not in stored.get(names[shape], {})]:
         with torch.inference_mode():
-            kept |= {names[shape]: time_kernels(shape) for shape in missing}
+            stored |= {names[shape]: time_kernels(shape) for shape in missing}
         with suppress(OSError):  # a cache that cannot be written costs a measurement each time
-            _write(file, kept)
-    return {shape: kept[name] for shape, name in names.items()}
+            _write(file, stored)
+    return {shape: stored[name] for shape, name in names.items()}
 
 
 def _file() -> Path:
-    """Named by the kernel, which has the processor in its name, and what else matters."""
+    """The file of the times, named by the compiled kernel (so by the processor), torch, threads."""
     library = library_file()
     name = f"{library.stem}-torch{torch.__version__}-threads{torch.get_num_threads()}.json"
     return library.with_name(name)
 
 
 def _read(file: Path) -> dict[str, Times]:
-    """What was kept; nothing of a file that is not there, or no table of times."""
+    """The stored times; none of a file that is not there or is no table of times."""
     try:
-        held = json.loads(file.read_text(encoding="utf-8"))
+        stored = json.loads(file.read_text(encoding="utf-8"))
         return {
             str(name): {str(kernel): float(ms) for kernel, ms in times.items()}
-            for name, times in held.items()
+            for name, times in stored.items()
         }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def _write(file: Path, times: dict[str, Times]) -> None:
-    """Whole or not at all."""
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as made:
-        json.dump(times, made, indent=2)
-    os.replace(made.name, file)
+    """Write the file, which appears whole or not at all."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=file.parent, delete=False, encoding="utf-8"
+    ) as partial:
+        json.dump(times, partial, indent=2)
+    os.replace(partial.name, file)

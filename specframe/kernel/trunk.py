@@ -1,4 +1,4 @@
-"""The blocks of Llama's family in one call of the kernel."""
+"""Runs the blocks of Llama's family in one call of the compiled kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from specframe.kernel.packed_linear import PackedLinear
 from specframe.runtime.base import Trunk
 from specframe.types import Rows
 
-# Rotary halves, RMS norms, gated SiLU, residual stream; what else they have is checked below.
+# Model types with rotary halves, RMS norms, gated SiLU and a residual stream; `fits_kernel` checks
+# what else they may have.
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
 _MLP = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
-_VECTOR = 16  # floats of the widest vectors: widths must be multiples
+_VECTOR = 16  # floats of the widest vectors, of which all widths must be multiples
 
 
 class FusedTrunk(Trunk):
@@ -134,7 +135,7 @@ class FusedTrunk(Trunk):
 
 
 def fits_kernel(model: Any) -> bool:
-    """Whether a model of packed linear layers is one that the kernel's blocks compute."""
+    """Whether the kernel's blocks compute exactly what this model of packed linear layers does."""
     config: Any = getattr(model, "config", None)
     if not is_supported_family(config):
         return False
@@ -158,5 +159,5 @@ def fits_kernel(model: Any) -> bool:
 
 
 def is_supported_family(config: Any) -> bool:
-    """Whether a model of this config may be one that `fits`, once its layers are packed."""
+    """Whether a model of this config may be one that `fits_kernel`, once its layers are packed."""
     return getattr(config, "model_type", None) in FAMILY and config.hidden_act == "silu"
