@@ -16,7 +16,6 @@ from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.lookahead import Lookahead
 from specframe.errors import IncompatibleComponents
 from specframe.lookup.lookahead_window import window_pattern
-from specframe.lookup.ngram_pool import NgramPool
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
 from specframe.target.toy import Toy
@@ -272,15 +271,6 @@ def test_keys_of_the_window_are_not_kept() -> None:
 
 
 # The pool
-
-
-def test_a_full_pool_forgets_the_oldest() -> None:
-    pool = NgramPool(size=2)
-    for ngram in ([1, 2, 3], [1, 4, 5], [2, 9, 9], [1, 2, 3], [1, 6, 7]):
-        pool.add(ngram)
-    assert pool.after(1) == [(6, 7), (2, 3)]
-    assert pool.after(2) == [(9, 9)]
-    assert pool.after(3) == []
 
 
 def test_the_pool_stays_within_its_size_and_holds_whole_ngrams() -> None:

@@ -18,7 +18,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.task.replay.recorded import read_record
 from specframe.trace.full import FullTrace, OneToken
-from specframe.tracing.traced_positions import ANSWERS_FILE, TracedAnswer, read_positions
+from specframe.tracing.traced_positions import ANSWERS_FILE, TracedAnswer
 from specframe.tree.dynamic import Beams, DynamicTree
 from specframe.types import Budget
 from tests.contract import make
@@ -82,22 +82,6 @@ def test_top_k_and_the_tail(tmp_path: Path) -> None:
         assert laws.ids.shape == (len(laws.nodes), 2)
         assert abs(laws.top.sum(-1) + laws.tail - 1).max() < 1e-6
         assert laws.tail.max() > 0
-
-
-def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
-    folder = record(tmp_path, "drafter=router", "drafter.mode=merge", "tree=dynamic")
-    file = folder / "positions" / "00000.npz"
-    positions = read_positions(file)
-    assert {call.source for one in positions for call in one.calls} == {"ngram", "lm"}
-    TracedAnswer(positions).write(tmp_path / "again.npz")
-    again = read_positions(tmp_path / "again.npz")
-    for one, other in zip(positions, again, strict=True):
-        for call, same in zip(one.calls, other.calls, strict=True):
-            assert call.facts() == same.facts()
-            assert (call.tokens == same.tokens).all()
-    file.write_bytes(b"no")
-    with pytest.raises(ConfigError, match=r"00000\.npz: not positions of trace=full"):
-        read_positions(file)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -21,9 +21,8 @@ from specframe.task.base import TASKS, Job
 from specframe.task.generate import Generate
 from specframe.trace.base import TracedPrompt
 from specframe.trace.steps import TRACE_FILE, StepTrace
-from specframe.tracing.token_texts import TokenTexts
 from tests.counting import HostReads
-from tests.small_models import Composition, speller, stop_config, toy
+from tests.small_models import Composition, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
 
@@ -223,17 +222,6 @@ def test_it_reads_once_a_step(
         loop = given.decoding(16, recorder.begin(ASKED))
         for seen in read_in(loop, reads, (1, 2, 1, 2)):
             assert len(seen) == declared(given, loop) + StepTrace.extra_syncs, seen
-
-
-def test_tokens_are_shown_readably() -> None:
-    engine = Composition(target=speller()).engine()
-    glyphs, tokenizer = TokenTexts(engine), speller().tokenizer
-    assert tokenizer is not None
-    euro = tokenizer.encode("a €\n")
-    shown = [glyphs.text(token) for token in euro]
-    assert shown == ["a", " ", "<E2>", "<82>", "<AC>", "\n"]
-    assert glyphs.quoted(euro[-1]) == r"'\n'"
-    assert glyphs.text(1) == "</s>"
 
 
 def test_through_the_command(tmp_path: Path) -> None:
