@@ -48,7 +48,7 @@ def row_counts(max_rows: int, buckets: Sequence[int] | None) -> tuple[int, ...]:
     """The numbers of rows to time, up to the first power of two that is at least `max_rows`.
 
     These are the powers of two and, from 2 on, the sizes half way between two of them, since a
-    kernel may take longer for 3 rows than for 4. Where passes are padded to buckets, it is those.
+    kernel may take longer for 3 rows than for 4; where passes are padded, they are the buckets.
     """
     counts, size = [1], 1
     while size < max_rows:
@@ -79,7 +79,7 @@ class StepTimer:
         self._clock = BusyClock(self._device)
         self.lookup_sources: list[str] = []  # sources that look up, known once there is a table
         self._tick = tick
-        self._unlike = engine.parts.runtime.unlike  # of these, no time is taken
+        self._unlike = engine.parts.runtime.unlike  # so many first runs are not timed
         self.plan = plan
         self.plan = self._fitted(plan, capacity)
 
