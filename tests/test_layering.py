@@ -84,9 +84,15 @@ ALLOWED: dict[str, str] = {
 ORDER: dict[str, str] = {
     "compose": "binding catalogue compatibility top_level axes members keys loaded explain "
     "overrides nested words build",
+    "costs": "rank_counts calibration ceilings fingerprint stored_costs step_timing rank_accuracy "
+    "provider",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
     "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",
+    "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",
+    "lookup": "trie foresight continuation_tree suffix_automaton datastore ngram_pool "
+    "lookahead_window",
+    "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
     "page",
     "session": "batched stopping engine manifest warmup",

@@ -28,7 +28,7 @@ from specframe.compose.nested import draft_config, inner_config, undrafted_confi
 from specframe.compose.overrides import compose, replaced
 from specframe.compose.top_level import TopKeys, check_named, device_of
 from specframe.compose.words import bind_words
-from specframe.costs.supply import NOTHING, supplied, with_costs
+from specframe.costs.provider import NO_COSTS, provide_costs, with_costs
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.law.sampling import GREEDY_BELOW, SamplingConfig
@@ -70,7 +70,7 @@ class Plan:
             torch.set_num_threads(self.top["threads"])
         # What needs no weights comes first, so that its mistakes are told at once.
         light = {axis: self.bound[axis].make() for axis in ("accept", "cache", "runtime")}
-        light["tree"] = self.bound["tree"].make(proposal=self.how, costs=NOTHING)
+        light["tree"] = self.bound["tree"].make(proposal=self.how, costs=NO_COSTS)
         wanted = self.bound["target"]
         alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
         drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
@@ -98,7 +98,7 @@ class Plan:
         tree = self.bound["tree"]
         if CostTable not in tree.hints.values() or self.bound["task"].cls.measures_costs:
             return engine
-        costs = supplied(engine, self.config, file=tree.given["costs"])
+        costs = provide_costs(engine, self.config, file=tree.given["costs"])
         priced = replace(engine.parts, tree=with_costs(engine.parts.tree, costs))
         return Engine(priced, self.settings)
 

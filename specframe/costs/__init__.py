@@ -1,2 +1,2 @@
-"""What the steps of an engine cost on this machine, and how often guesses are right: measured once,
-kept on the disk, handed to `tree=auto`."""
+"""What the steps of an engine cost on this machine, and how often its guesses are right: measured
+once, stored on the disk and handed to `tree=auto`."""

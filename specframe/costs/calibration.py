@@ -1,105 +1,49 @@
-"""Counts at which rank a drafter's guesses are right along a text that is known already."""
+"""Finds at which rank a drafter's guesses are right, along answers that the target wrote.
+
+The target answers a prompt first. Then the same text is gone through once more, a token a step: the
+policy asks the drafter for guesses below each true token and notes the rank of the next one, and
+the rule emits the text whatever the target says (teacher forcing). So every depth is judged at
+every position, also where an ordinary draft would have ended above it.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule
+from specframe.capture.drafts import Expand
+from specframe.costs.rank_counts import MISS, RankCounts
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
 from specframe.lookup.foresight import prospects_of
-from specframe.planning.rank_paths import RankPath, RankTable
 from specframe.session.engine import Engine, Prompt
 from specframe.tree.base import Source, TreePolicy, widest
-from specframe.types import Budget, Draft, Frontier, How, Proposal, Verdict
-
-Expand = Callable[[Frontier], Sequence[Proposal]]
-MISS = -1  # the true token was not among the guesses
+from specframe.types import Budget, Draft, How, Verdict
 
 
-@dataclass
-class RankCounts:
-    """seen: (ranks of the true tokens down to the first miss, number of true tokens that could be
-    looked at) -> positions of the text. depth, top_k: how deep and wide was looked."""
+class TruePathTree(TreePolicy):
+    """Expands the true continuation of the text and counts the ranks of its tokens.
 
-    depth: int
-    top_k: int
-    seen: Counter[tuple[RankPath, int]] = field(default_factory=Counter)
-
-    def add(self, ranks: Sequence[int], room: int) -> None:
-        """One position."""
-        self.seen[tuple(ranks), room] += 1
-
-    @property
-    def num_positions(self) -> int:
-        """Places of the text from which was drafted."""
-        return self.seen.total()
-
-    def reached(self) -> list[int]:
-        """[D] positions where a guess of this depth was judged: the text went on so far, and all
-        tokens above were guessed (at any rank)."""
-        counts = [0] * self.depth
-        for (ranks, room), times in self.seen.items():
-            right = len(ranks) - (MISS in ranks)
-            for depth in range(min(right + 1, room)):
-                counts[depth] += times
-        return counts
-
-    def hits(self) -> list[list[int]]:
-        """[D][K] how often the guess of each rank was right."""
-        counts = [[0] * self.top_k for _ in range(self.depth)]
-        for (ranks, _), times in self.seen.items():
-            for depth, rank in enumerate(ranks):
-                if rank != MISS:
-                    counts[depth][rank] += times
-        return counts
-
-    def table(self) -> list[list[float]]:
-        """[D][K] hits / reached, 0 where nothing was reached."""
-        pairs = zip(self.hits(), self.reached(), strict=True)
-        return [[hit / max(reached, 1) for hit in row] for row, reached in pairs]
-
-    def pooled(self) -> RankTable:
-        """[D][K] one row for all depths, as Sequoia assumes."""
-        total = max(sum(self.reached()), 1)
-        row = [sum(column) / total for column in zip(*self.hits(), strict=True)]
-        return [row] * self.depth
-
-    def counted_length(self, paths: Sequence[RankPath]) -> float:
-        """Mean tokens that a pass over these paths would have emitted, over all positions; unlike
-        a product of the table it takes no two depths for independent."""
-        known, emitted = set(paths), 0
-        for (ranks, _), times in self.seen.items():
-            right = [rank for rank in ranks if rank != MISS]
-            depth = 0
-            while depth < len(right) and tuple(right[: depth + 1]) in known:
-                depth += 1
-            emitted += times * (1 + depth)
-        return emitted / max(self.num_positions, 1)
-
-
-class TruePath(TreePolicy):
-    """Asks the drafter for guesses below each true token, notes the rank of the next one, and
-    leaves the bare root to be verified. Decides by the text alone, before any draw.
+    The bare root is left to be verified. Decides by the text alone, before any draw.
     """
 
     def __init__(self, counts: RankCounts, *, how: How, source: str | None = None) -> None:
         super().__init__(depth=counts.depth, max_nodes=counts.depth + 1, proposal=how)
         self.counts = counts
         self.source = source
-        self.text: list[int] = []
+        self.text: list[int] = []  # true tokens behind the root; the first one goes each step
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
         truth = self.text[: self.depth]
         expand: Expand = source.expand
         if self.source is not None:
-            own = (one.expand for one in prospects_of(source) if one.source == self.source)
+            prospects = prospects_of(source)
+            own = (each.expand for each in prospects if each.source == self.source)
             expand = next(own, expand)
         self.counts.add(list(self._ranks(builder, expand, truth)), len(truth))
         builder.prune(builder.root.nodes[:0])
@@ -123,8 +67,11 @@ class TruePath(TreePolicy):
             yield guesses.index(token)
 
 
-class Dictated(AcceptRule):
-    """Emits a given text, one token a step, whatever the target says. Lossless for that text."""
+class TeacherForcing(AcceptRule):
+    """Emits a given text, one token a step, whatever the target says.
+
+    It is lossless for a text that the target wrote.
+    """
 
     lossless: bool = True
     reads: frozenset[How] = frozenset({"place", "iid", "wor", "coupled"})
@@ -134,33 +81,33 @@ class Dictated(AcceptRule):
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         assert self.text is not None
-        none = draft.tokens.new_full((1, draft.depth), MISS)
+        none = draft.tokens.new_full((1, draft.depth), -1)
         here = self.text[laws.position : laws.position + 1]
         tokens = torch.cat([here[None], none], dim=1)
         return Verdict(path=none, tokens=tokens, count=torch.ones_like(here))
 
 
 class Calibrator:
-    """Answers prompts with an engine, then goes through each answer again token by token.
+    """Answers prompts with an engine, then counts ranks along each answer.
 
-    The text is the target's own: the engine's drafter and tree with accept=match. source: that one
-    of the drafter's alone (`Prospect.source`).
+    The text is the target's own: it is written by the engine's drafter and tree with accept=match.
+    source: the only one of the drafter's sources to ask (`Prospect.source`); None asks the drafter.
     """
 
     def __init__(self, engine: Engine, counts: RankCounts, *, source: str | None = None) -> None:
         parts = engine.parts
         self._writer = Engine(replace(parts, accept=RULES.get("match")()), engine.settings)
-        self._policy = TruePath(counts, how=parts.how, source=source)
-        self._rule = Dictated()
+        self._policy = TruePathTree(counts, how=parts.how, source=source)
+        self._rule = TeacherForcing()
         self._reader = Engine(replace(parts, tree=self._policy, accept=self._rule), engine.settings)
 
     def count(self, prompt: Prompt, *, sequence: int) -> int:
-        """Count over the answer to one prompt; returns its number of tokens."""
-        made = self._writer.generate(prompt, sequence=sequence)
-        text = [*made.prompt_tokens, *made.tokens]
-        loop = self._reader.decoding(max_new_tokens=len(made.tokens))
-        self._policy.text = made.tokens[1:]
+        """Count along the answer to one prompt; returns its number of tokens."""
+        answer = self._writer.generate(prompt, sequence=sequence)
+        text = [*answer.prompt_tokens, *answer.tokens]
+        loop = self._reader.decoding(max_new_tokens=len(answer.tokens))
+        self._policy.text = answer.tokens[1:]
         self._rule.text = torch.tensor(text, device=self._reader.parts.target.device)
-        for _ in loop.run(made.prompt_tokens, sequence=sequence):
+        for _ in loop.run(answer.prompt_tokens, sequence=sequence):
             pass
-        return len(made.tokens)
+        return len(answer.tokens)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from specframe.lookup.counts import Growth
+from specframe.lookup.continuation_tree import ContinuationTree
 from specframe.lookup.foresight import Prospect
 from specframe.lookup.trie import Trie, TrieTables
 from specframe.records import Context, StepRecord
@@ -179,7 +179,7 @@ class CountedRetrieval(Retrieval):
     """
 
     @abstractmethod
-    def grown(self) -> Growth:
+    def grown(self) -> ContinuationTree:
         """The tree that follows the root of `self.context`."""
 
     def continuations(self) -> Sequence[Continuation]:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from specframe.drafter.base import DRAFTERS, Continuation, Retrieval, Traits
-from specframe.lookup.ngram_pool import GuessWindow, Pool
+from specframe.lookup.lookahead_window import LookaheadWindow
+from specframe.lookup.ngram_pool import NgramPool
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
 from specframe.types import Budget, Draft, Needs, TargetOutput
@@ -58,9 +59,9 @@ class Lookahead(Retrieval):
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         super().begin(context, out)
-        self._pool = Pool(size=self.guesses)
+        self._pool = NgramPool(size=self.guesses)
         prompt = context.tokens[: context.prompt_length]
-        self._ahead = GuessWindow(width=self.window, ngram=self.ngram, text=prompt)
+        self._ahead = LookaheadWindow(width=self.window, ngram=self.ngram, text=prompt)
         if self.pool_from_prompt:
             for start in range(len(context) - self.ngram + 1):
                 self._pool.add(context.tokens[start : start + self.ngram])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from specframe.drafter.base import DRAFTERS, CountedRetrieval
-from specframe.lookup.counts import Growth, grow
+from specframe.lookup.continuation_tree import ContinuationTree, likeliest_continuations
 from specframe.lookup.datastore import open_datastore
 from specframe.registry import Range
 from specframe.target.base import Target
@@ -43,11 +43,11 @@ class Rest(CountedRetrieval):
         self.max_nodes = max_nodes
         self._datastore = open_datastore(corpus, target)
 
-    def grown(self) -> Growth:
+    def grown(self) -> ContinuationTree:
         match = self._datastore.query(self.context.tokens[-self.max_match :]).longest()
         if match is None or match.length < self.min_match:
-            return Growth()
-        return grow(
+            return ContinuationTree()
+        return likeliest_continuations(
             self._datastore,
             match,
             total=self._datastore.count(match),

@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Protocol
 
 from specframe.drafter.base import DRAFTERS, CountedRetrieval
-from specframe.lookup.counts import Counted, Growth, grow
+from specframe.lookup.continuation_tree import (
+    ContextCounts,
+    ContinuationTree,
+    likeliest_continuations,
+)
 from specframe.lookup.datastore import open_datastore
-from specframe.lookup.suffix_automaton import SEPARATOR, Automaton, Reader
+from specframe.lookup.suffix_automaton import SEPARATOR, SuffixAutomaton, TextMatcher
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
 from specframe.target.base import Target
 from specframe.types import TargetOutput
 
 
-class Matches(Counted, Protocol):
+class Matches(ContextCounts, Protocol):
     """A source of continuations for the end of the context."""
 
     def matches(self) -> Iterator[Any]:
@@ -69,7 +73,7 @@ class Suffix(CountedRetrieval):
             self.warm = bool(self._outputs)
         super().begin(context, out)
         self._own = self._automaton()
-        self._reader = Reader(self._earlier)
+        self._reader = TextMatcher(self._earlier)
         self._catch_up()
 
     def observe(self, record: StepRecord) -> None:
@@ -78,7 +82,7 @@ class Suffix(CountedRetrieval):
     def truncate(self, length: int) -> None:
         while len(self._own) > length:
             self._own.pop()
-        self._reader = Reader(self._earlier)
+        self._reader = TextMatcher(self._earlier)
         self._reader.read(self._own.tokens[-self.max_match :])
 
     def remembered(self) -> Any:
@@ -96,16 +100,16 @@ class Suffix(CountedRetrieval):
         self._catch_up()
         return self._own.match_length
 
-    def grown(self) -> Growth:
+    def grown(self) -> ContinuationTree:
         """The best tree over all sources and matches."""
         self._catch_up()
-        best = Growth()
+        best = ContinuationTree()
         for source in self._sources():
             for match in source.matches():
                 room = min(self.max_tokens, int(self.alpha * match.length))
                 if room <= best.score:  # no node counts more than 1, and the next match is shorter
                     break
-                grown = grow(
+                grown = likeliest_continuations(
                     source,
                     match,
                     # The text's own end is among its counts; elsewhere it is one more occurrence.
@@ -142,5 +146,5 @@ class Suffix(CountedRetrieval):
             for token in [*one, SEPARATOR]:
                 self._earlier.push(token)
 
-    def _automaton(self) -> Automaton:
-        return Automaton(max_counted=self.max_match + 1)
+    def _automaton(self) -> SuffixAutomaton:
+        return SuffixAutomaton(max_counted=self.max_match + 1)

@@ -1,2 +1,2 @@
-"""The compiled CPU kernel: weights laid out anew, matrix products, attention and whole blocks in
-one call."""
+"""The compiled CPU kernel: weights laid out anew, matrix products, attention, and whole blocks
+in one call."""

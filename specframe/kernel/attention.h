@@ -1,7 +1,10 @@
 // Attention of the rows of a pass over cached keys, each row over just the slots that it sees.
 //
-// A row's slots are walked in order and hidden ones are left out before anything is summed, so that
-// a node of a tree computes bit for bit what its token computes on a chain.
+// A row's slots are walked in ascending order, and hidden ones are left out before anything is
+// summed (rather than masked to minus infinity). So a node of a tree adds the same numbers in the
+// same order as its token does on a chain, and computes the same bits. Scores take a vector of
+// LANES keys at a time, from keys that were transposed into tiles; query heads that share keys are
+// computed together, so each key and value is loaded once for up to TOGETHER heads.
 #pragma once
 
 #include "product.h"
@@ -31,6 +34,7 @@ struct Pass {
 };
 }
 
+// Root mean square norm of n floats.
 static void normalise(const float *x, const float *weight, float *y, long n, float eps) {
   vec sum{};
   for (long i = 0; i < n; i += LANES) sum += load(x + i) * load(x + i);
@@ -38,7 +42,8 @@ static void normalise(const float *x, const float *weight, float *y, long n, flo
   for (long i = 0; i < n; i += LANES) store(y + i, load(weight + i) * (load(x + i) * inverse));
 }
 
-// Halves are rotated against each other, as Llama's models are stored.
+// Rotary position embedding. The halves of a head are rotated against each other, which is how the
+// weights of Llama's models are stored.
 static void rotate(float *x, const float *cos, const float *sin, long size) {
   long half = size / 2;
   for (long i = 0; i < half; i++) {
@@ -48,6 +53,7 @@ static void rotate(float *x, const float *cos, const float *sin, long size) {
   }
 }
 
+// The heads of one row of queries or keys: normed where the model does so, then rotated.
 static void prepare_heads(const Pass &p, float *x, const float *norm, long heads, long row) {
   for (long h = 0; h < heads; h++) {
     float *head = x + (row * heads + h) * p.size;
@@ -56,7 +62,8 @@ static void prepare_heads(const Pass &p, float *x, const float *norm, long heads
   }
 }
 
-// [tiles][size][LANES] of keys [slots, size]: a tile's product with a query needs no horizontal sum.
+// Keys [slots, size] as tiles [tiles][size][LANES]: the scores of LANES keys are then one vector,
+// and no sum goes across a vector.
 static void transpose(const float *keys, float *tiles, long slots, long size) {
   for (long tile = 0; tile * LANES < slots; tile++) {
     float *out = tiles + tile * size * LANES;
@@ -74,11 +81,13 @@ struct Seen {
   long count, prefix;
 };
 
+// What `find_seen` wrote for a row.
 static Seen seen_by(const Pass &p, long row) {
   const int32_t *held = p.seen + row * (p.width + 2);
   return {held + 2, held[0], held[1]};
 }
 
+// Turns the mask of a pass into a list of slots a row: count, length of the prefix, slots.
 static void find_seen(const Pass &p) {
   for (long r = 0; r < p.rows; r++) {
     int32_t *held = p.seen + r * (p.width + 2), count = 0, prefix = 0;
@@ -92,8 +101,8 @@ static void find_seen(const Pass &p) {
   }
 }
 
-// Scores of T tiles of keys for H heads, `ld` apart: each key is loaded once for all of them, and the
-// sums run beside each other, which hides the latency of each.
+// Scores of T tiles of keys for H heads, whose scores lie `ld` floats apart. Each key is loaded
+// once for all heads, and T * H independent sums run at once, which hides the latency of each addition.
 template <int T, int H>
 static void score(const float *query, const float *tiles, float *scores, long ld, long size,
                   float scale) {
@@ -108,8 +117,8 @@ static void score(const float *query, const float *tiles, float *scores, long ld
     for (int t = 0; t < T; t++) store(scores + h * ld + t * LANES, sum[h][t] * scale);
 }
 
-// Scores become probabilities of the slots seen, in their order, but for their sum, whose inverse is
-// returned.
+// Turns scores into exponentials of the slots that are seen, in their order, and returns the
+// inverse of their sum. The scores of hidden slots are dropped first.
 static float soften(float *scores, const Seen &seen) {
   long count = seen.count;
   for (long i = seen.prefix; i < count; i++) scores[i] = scores[seen.slots[i]];  // not yet read
@@ -130,7 +139,8 @@ static float soften(float *scores, const Seen &seen) {
   return 1.0f / total(sum);
 }
 
-// V vectors of what H heads read; even and odd places are summed apart, for the same reason.
+// V vectors of the weighted values for H heads. Even and odd places have sums of their own, which
+// hides the latency of the additions; the split does not depend on the number of rows.
 template <int V, int H>
 static void mix(const float *scores, long ld, const float *values, const Seen &seen, long size,
                 const float *inverse, float *out) {
@@ -171,11 +181,11 @@ static void attend(const float *query, const float *tiles, const float *values, 
   for (; d < size; d += LANES) mix<1, H>(scores, ld, values + d, seen, size, inverse, out + d);
 }
 
-constexpr long TOGETHER = 3;  // heads that fit the registers
+constexpr long TOGETHER = 3;  // heads whose sums fit the registers
 static long score_floats(const Pass &p) { return (p.width + LANES) / LANES * LANES + LANES; }
 static long head_floats(const Pass &p) { return score_floats(p) * (p.size + TOGETHER); }
 
-// One group of query heads over the keys that they share.
+// All rows of one group of query heads over the keys that the group shares.
 static void attention_head(const Pass &p, long layer, long kv, const float *query, float *out,
                            float *room) {
   long ld = score_floats(p), group = p.heads / p.kv_heads, used = 0;

@@ -1,8 +1,10 @@
-// Blocks of a decoder on a CPU, in one call: products over packed weights, attention over our caches.
+// Blocks of a decoder on a CPU in one call: products over packed weights, attention over our caches.
 //
-// Every row is computed by the same operations in the same order, however many rows there are and
-// whatever lies between its ancestors' keys (whose slots ascend from root to leaf). So a verify pass
-// of a tree gives bit for bit the logits that plain decoding gives, and so does a prefill.
+// Between two products of a small pass there is less work than calling an operation from Python
+// takes, so a whole range of blocks is one call. Every row is computed by the same operations in
+// the same order, however many rows there are and whatever lies between its ancestors' keys (whose
+// slots ascend from root to leaf). So a verify pass of a tree gives bit for bit the logits that
+// plain decoding gives, and so does a prefill.
 
 #include "attention.h"
 
@@ -10,10 +12,12 @@ static void add(float *x, const float *y, long n) {
   for (long i = 0; i < n; i++) x[i] += y[i];
 }
 
+// Parts of the scratch memory of a pass.
 struct Room {
   float *normed, *query, *key, *value, *mixed, *gate, *up, *heads;
 };
 
+// Divides the scratch memory, each part on a border of a vector.
 static Room divide(const Pass &p) {
   Room room;
   float *at = p.scratch;
@@ -33,6 +37,7 @@ static Room divide(const Pass &p) {
   return room;
 }
 
+// Norm, queries, keys and values, attention, and the output added to the residual stream.
 static void attention(const Pass &p, long layer, const Room &room) {
   const Block &block = p.blocks[layer];
   long wide = p.heads * p.size, narrow = p.kv_heads * p.size;
@@ -57,6 +62,7 @@ static void attention(const Pass &p, long layer, const Room &room) {
   add(p.stream, room.normed, p.rows * p.hidden);
 }
 
+// Norm, gated SiLU, and the output added to the residual stream.
 static void feed_forward(const Pass &p, const Block &block, const Room &room) {
   for (long r = 0; r < p.rows; r++)
     normalise(p.stream + r * p.hidden, block.mlp_norm, room.normed + r * p.hidden, p.hidden, p.eps);
@@ -71,14 +77,16 @@ static void feed_forward(const Pass &p, const Block &block, const Room &room) {
 }
 
 extern "C" {
+// Output columns of a panel on the machine that compiled this.
 long panel_columns() { return PANEL; }
 
+// Floats of scratch memory that a pass needs.
 long scratch_floats(const Pass *p) {
   long rows = p->rows * (p->hidden + 2 * (p->heads + p->kv_heads) * p->size + 2 * p->inner);
   return rows + p->kv_heads * head_floats(*p) + 8 * LANES;
 }
 
-// panels [ceil(columns / PANEL), k, PANEL] of weight [columns, k]; back: the other way.
+// Copies weight [columns, k] into panels [ceil(columns / PANEL), k, PANEL], or `back` out of them.
 void pack(void *weight, void *panels, long columns, long k, long bytes, int back) {
   if (bytes == 1)
     relay((int8_t *)weight, (int8_t *)panels, columns, k, back);
@@ -88,11 +96,12 @@ void pack(void *weight, void *panels, long columns, long k, long bytes, int back
     relay((float *)weight, (float *)panels, columns, k, back);
 }
 
+// y [rows, columns] = x [rows, k] times the transposed weight, plus bias.
 void linear(const Matrix *w, const float *x, float *y, long rows, long threads) {
   multiply(*w, x, y, w->columns, rows, threads);
 }
 
-// Blocks [first, last) over the residual stream.
+// Runs blocks [first, last) over the residual stream, in place.
 void run(const Pass *pass) {
   const Pass &p = *pass;
   find_seen(p);

@@ -1,4 +1,4 @@
-"""The compiled kernel: built once per machine by its C++ compiler, kept, loaded by ctypes."""
+"""The compiled kernel: built once per machine by its C++ compiler, stored, and loaded by ctypes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specframe.storage.cache_folder import cache_root
 _HERE = Path(__file__).parent
 _SOURCES = ("vectors.h", "product.h", "attention.h", "blocks.cpp")
 _COMPILERS = ("c++", "g++", "clang++")
-# Sums are never reordered (no -ffast-math): a row must not depend on how many there are.
+# No -ffast-math, so that sums are never reordered: a row must not depend on how many there are.
 _FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
     *("-Wno-psabi", "-shared", "-fPIC"),
@@ -32,7 +32,7 @@ class NoCompiler(RuntimeError):
 
 
 class Matrix(Structure):
-    """A packed weight, as product.h has it."""
+    """A packed weight: the struct of this name in product.h."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("panels", "scales", "bias")),
@@ -41,7 +41,7 @@ class Matrix(Structure):
 
 
 class Block(Structure):
-    """A block's weights, as attention.h has them."""
+    """The weights of a block: the struct of this name in attention.h."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("norm", "mlp_norm", "query_norm", "key_norm")),
@@ -50,7 +50,7 @@ class Block(Structure):
 
 
 class KernelPass(Structure):
-    """One pass over some blocks, as attention.h has it."""
+    """One pass over some blocks: the struct `Pass` of attention.h, which describes each field."""
 
     _fields_ = [
         ("blocks", POINTER(Block)),
@@ -71,17 +71,20 @@ def library() -> ctypes.CDLL:
 
     Raises NoCompiler.
     """
-    found = ctypes.CDLL(str(built()))
-    found.panel_columns.restype = found.scratch_floats.restype = c_long
-    found.scratch_floats.argtypes = found.run.argtypes = [POINTER(KernelPass)]
-    found.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
-    found.linear.argtypes = [POINTER(Matrix), c_void_p, c_void_p, c_long, c_long]
-    found.pack.restype = found.linear.restype = found.run.restype = None
-    return found
+    loaded = ctypes.CDLL(str(library_file()))
+    loaded.panel_columns.restype = loaded.scratch_floats.restype = c_long
+    loaded.scratch_floats.argtypes = loaded.run.argtypes = [POINTER(KernelPass)]
+    loaded.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
+    loaded.linear.argtypes = [POINTER(Matrix), c_void_p, c_void_p, c_long, c_long]
+    loaded.pack.restype = loaded.linear.restype = loaded.run.restype = None
+    return loaded
 
 
-def built() -> Path:
-    """The compiled kernel's file, named by its source, compiler and this processor."""
+def library_file() -> Path:
+    """The file of the compiled kernel, which is compiled if it is not there.
+
+    It is named by a digest of source, flags, compiler and processor. Raises NoCompiler.
+    """
     compiler = _compiler()
     digest = hashlib.sha256(_processor().encode())
     for part in (*(_HERE / name for name in _SOURCES), Path(compiler).resolve()):
@@ -98,34 +101,34 @@ def built() -> Path:
 
 
 def _compiler() -> str:
-    asked = os.environ.get("CXX")
-    for name in (asked,) if asked else _COMPILERS:
-        if found := shutil.which(name):
-            return found
-    looked = f"$CXX={asked}" if asked else ", ".join(_COMPILERS)
+    chosen = os.environ.get("CXX")
+    for name in (chosen,) if chosen else _COMPILERS:
+        if compiler := shutil.which(name):
+            return compiler
+    looked = f"$CXX={chosen}" if chosen else ", ".join(_COMPILERS)
     raise NoCompiler(f"no C++ compiler (looked for {looked}); install g++")
 
 
 def _compile(compiler: str, file: Path) -> None:
-    """Appears whole or not at all, also when several processes compile at once."""
+    """Compile to `file`, which appears whole or not at all, also if several processes do so."""
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
-        made = Path(scratch) / file.name
+        output = Path(scratch) / file.name
         reason = ""
         for openmp in (["-fopenmp"], []):  # not every compiler comes with it
-            command = [compiler, *_FLAGS, *openmp, "-o", str(made), str(_HERE / "blocks.cpp")]
+            command = [compiler, *_FLAGS, *openmp, "-o", str(output), str(_HERE / "blocks.cpp")]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 raise NoCompiler(f"{compiler} took longer than {_TIMEOUT_S} s") from None
             if done.returncode == 0:
-                os.replace(made, file)
+                os.replace(output, file)
                 return
             reason = (done.stderr.strip().splitlines() or ["no message"])[0]
         raise NoCompiler(f"{compiler} failed: {reason[:200]}")
 
 
 def _processor() -> str:
-    """What -march=native depends on, since a cache may be shared between machines."""
+    """What -march=native depends on, since machines may share a cache folder."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

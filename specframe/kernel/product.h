@@ -1,24 +1,35 @@
 // Products of few rows with packed weights.
 //
-// A matrix lies in panels of PANEL output columns: [columns / PANEL][k][PANEL], padded with zero
-// columns. A panel streams from memory once and meets all rows in registers. An output is the sum
-// over k in order, whatever the number of rows, so a row's result does not depend on its company.
+// Layout. A weight [columns, k] lies in panels of PANEL = 2 * LANES output columns:
+// [columns / PANEL][k][PANEL], the last panel padded with zero columns. For each step of k a panel
+// holds the PANEL weights that one input element meets, next to each other: two vector loads, no
+// gather and no horizontal sum. So a weight streams from memory exactly once, in the order in which
+// it lies there, while up to MAX_ROWS rows keep their sums (two vectors each) in registers; a pass
+// over a small tree costs little more than one over a single row. This is the packing of Goto and
+// van de Geijn, Anatomy of high-performance matrix multiplication (2008), done once, when a model
+// is loaded, since weights never change.
+//
+// Order of sums. Every output is the sum over k from the first element to the last, in one
+// accumulator, whatever the number of rows. Splitting k among accumulators or threads would be
+// another rounding for each number of rows; as it is, a row's result does not depend on the rows
+// beside it, and a verify pass gives the very logits that plain decoding gives.
 #pragma once
 
 #include "vectors.h"
 
 extern "C" struct Matrix {
-  const void *panels;   // of `bytes` each: floats, their upper halves (bfloat16), or int8
-  const float *scales;  // [columns] of int8, else null
+  const void *panels;   // elements of `bytes`: float32, bfloat16 (its upper half), or int8
+  const float *scales;  // [columns] for int8, else null
   const float *bias;    // [columns] or null
   long columns, k, bytes;
 };
 
+// One vector of weights, widened to float32.
 static inline vec weights(const float *p) { return load(p); }
 static inline vec weights(const uint16_t *p) {
   return (vec)(__builtin_convertvector(*(const hvec *)p, ivec) << 16);
 }
-// Compilers widen bytes one by one where they are not told how.
+// By hand, since compilers widen bytes one by one where they are left to themselves.
 static inline vec weights(const int8_t *p) {
 #if defined(__AVX512F__)
   return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
@@ -29,7 +40,8 @@ static inline vec weights(const int8_t *p) {
 #endif
 }
 
-// `next` is where the stream of weights is fetched; it moves a step of k every `step` steps.
+// y [M, PANEL] = x [M, k] times one panel. `next` is where the weights to come are prefetched; it
+// moves on by one step of k for every `step` steps that are computed.
 template <int M, typename W>
 static void product(const W *panel, const W *next, long step, const float *x, long ldx, float *y,
                     long ldy, long k) {
@@ -68,7 +80,9 @@ static const Product<W> PRODUCTS[] = {
     nullptr,     at<W, 1>(),  at<W, 2>(),  at<W, 3>(),  at<W, 4>(),  at<W, 5>(),  at<W, 6>(), at<W, 7>(),
     at<W, 8>(),  at<W, 9>(),  at<W, 10>(), at<W, 11>(), at<W, 12>(), at<W, 13>(), at<W, 14>()};
 
-// y [rows, PANEL] of one panel. The blocks of rows share the fetching of the panel after it.
+// y [rows, PANEL] of one panel. More than MAX_ROWS rows go in blocks of nearly equal size. A single
+// block prefetches its own panel AHEAD steps further on; several blocks read it from the cache and
+// share the prefetching of the panel after it.
 template <typename W>
 static void panel_rows(const W *panel, const float *x, float *y, long ldy, long rows, long k) {
   long blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, each = (rows + blocks - 1) / blocks;
@@ -79,7 +93,8 @@ static void panel_rows(const W *panel, const float *x, float *y, long ldy, long 
   }
 }
 
-// Where the last columns do not fill a panel, its product goes through a small buffer.
+// The columns of one panel. Where the last columns do not fill it, the product goes through a small
+// buffer, so that nothing is written behind a row.
 template <typename W>
 static void panel_product(const Matrix &w, long column, const float *x, float *y, long ldy,
                           long rows) {
@@ -115,6 +130,7 @@ static void multiply(const Matrix &w, const float *x, float *y, long ldy, long r
   }
 }
 
+// Copies a weight [columns, k] into its panels, or `back` out of them.
 template <typename W>
 static void relay(W *weight, W *panels, long columns, long k, bool back) {
   for (long column = 0; column < columns; column++)

@@ -1,4 +1,4 @@
-"""The blocks of Llama's family in one call of the kernel."""
+"""Runs the blocks of Llama's family in one call of the compiled kernel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from specframe.cache.base import Layout, Opened
 from specframe.kernel.library import Block, KernelPass, Matrix, library
-from specframe.kernel.matrix import PackedLinear
+from specframe.kernel.packed_linear import PackedLinear
 from specframe.runtime.base import Trunk
 
-# Rotary halves, RMS norms, gated SiLU, residual stream; what else they have is checked below.
+# Model types with rotary halves, RMS norms, gated SiLU and a residual stream; `fits_kernel` checks
+# what else they may have.
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "o_proj"}
 _MLP = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
-_VECTOR = 16  # floats of the widest vectors: widths must be multiples
+_VECTOR = 16  # floats of the widest vectors, of which all widths must be multiples
 
 
 class FusedTrunk(Trunk):
@@ -87,17 +88,17 @@ class FusedTrunk(Trunk):
         self._run(what, skip, found)
         return stream, found
 
-    def _run(self, what: KernelPass, skip: frozenset[str], found: dict[str, Tensor]) -> None:
+    def _run(self, what: KernelPass, skip: frozenset[str], taps: dict[str, Tensor]) -> None:
         count = len(self._blocks)
         parts = [f"{part}:{i}" in skip for i in range(count) for part in ("attention", "mlp")]
         skipped = (c_uint8 * len(parts))(*parts) if skip else (c_uint8 * len(parts))()
-        taps = (c_void_p * (count + 1))()
-        for name, tap in found.items():
-            taps[int(name.partition(":")[2])] = tap.data_ptr()
+        pointers = (c_void_p * (count + 1))()
+        for name, tap in taps.items():
+            pointers[int(name.partition(":")[2])] = tap.data_ptr()
         need = library().scratch_floats(byref(what))
         if self._scratch.numel() < need:
             self._scratch = torch.empty(need)
-        what.skip, what.taps = ctypes.addressof(skipped), ctypes.addressof(taps)
+        what.skip, what.taps = ctypes.addressof(skipped), ctypes.addressof(pointers)
         what.scratch = self._scratch.data_ptr()
         library().run(byref(what))
 
@@ -133,10 +134,10 @@ class FusedTrunk(Trunk):
         return layer.packed.matrix
 
 
-def fits(model: Any) -> bool:
-    """Whether a model of packed linear layers is one that the kernel's blocks compute."""
+def fits_kernel(model: Any) -> bool:
+    """Whether the kernel's blocks compute exactly what this model of packed linear layers does."""
     config: Any = getattr(model, "config", None)
-    if not of_family(config):
+    if not is_supported_family(config):
         return False
     types = set(getattr(config, "layer_types", None) or ("full_attention",))
     windowed = getattr(config, "sliding_window", None) and getattr(
@@ -157,6 +158,6 @@ def fits(model: Any) -> bool:
     )
 
 
-def of_family(config: Any) -> bool:
-    """Whether a model of this config may be one that `fits`, once its layers are packed."""
+def is_supported_family(config: Any) -> bool:
+    """Whether a model of this config may be one that `fits_kernel`, once its layers are packed."""
     return getattr(config, "model_type", None) in FAMILY and config.hidden_act == "silu"

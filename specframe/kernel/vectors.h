@@ -1,4 +1,7 @@
-// Vectors of the machine that compiles, and e^x over them.
+// The widest vectors of the machine that compiles this, and e^x over them.
+//
+// LANES floats are a vector. MAX_ROWS rows of two vectors are summed in registers at once: as many
+// as leave room for two vectors of weights and one input.
 #pragma once
 
 #include <algorithm>
@@ -29,13 +32,14 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 
 static inline vec load(const float *p) { return *(const vec *)p; }
 static inline void store(float *p, vec v) { *(vec *)p = v; }
+// The sum of a vector's elements, first to last.
 static inline float total(vec v) {
   float sum = 0;
   for (int i = 0; i < LANES; i++) sum += v[i];
   return sum;
 }
 
-// e^x within 2 units in the last place; 0 below -87, and no more than e^88, which a float holds.
+// e^x within 2 units in the last place; 0 below -87, and at most e^88, which a float can hold.
 static inline vec exponential(vec x) {
   x = x < 88.0f ? x : x - x + 88.0f;
   vec n = x * 1.44269504f + 12582912.0f;  // rounds to an integer in the low bits

@@ -1,2 +1,2 @@
-"""What retrieval drafters look continuations up in: tries, suffix automata, counts, n-gram pools
-and datastores."""
+"""What retrieval drafters look continuations up in: tries, suffix automata, n-gram pools and
+datastores."""

@@ -1,10 +1,11 @@
-"""A datastore to retrieve from: a suffix array over a corpus, built once and kept on the disk.
+"""A datastore to retrieve from: a suffix array over a corpus, built once and stored on the disk.
 
-The suffixes of the corpus are sorted by their first `SORTED` tokens, so that those which begin with
-a given context are one range: its length is the count, and what follows lies in order. Eight bytes
-a token on the disk, memory-mapped, so that opening takes no time whatever the size; an automaton of
-the same corpus takes some hundred bytes a token and seconds to build in every process. A context is
-found in O(length * log n). Manber and Myers, Suffix arrays (1993), built by prefix doubling.
+The suffixes of the corpus are sorted by their first `SORTED_TOKENS` tokens, so all suffixes that
+begin with a given context form one range: its length is the count of the context, and the tokens
+that follow lie in it in order. A context is found in O(length * log n). The array takes eight bytes
+a token and is memory-mapped, so opening it takes no time whatever its size; a suffix automaton of
+the same corpus would take some hundred bytes a token and seconds to build in every process.
+Manber and Myers, Suffix arrays (1993), built by prefix doubling; REST (arXiv 2311.08252) drafts so.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from specframe.prompts.corpus import SEPARATOR, Corpus
 from specframe.storage.cache_folder import cache_root
 from specframe.target.base import Target
 
-SORTED = 128  # tokens that the order looks at: longest context and continuation together
-_FORMAT = 1
-_GATHERED = 4096  # suffixes of a range that are looked at at once
+# How many tokens of a suffix the order looks at: the longest context and continuation together.
+SORTED_TOKENS = 128
+_FORMAT = 1  # of the stored tables
+_GATHERED = 4096  # at most so many suffixes of a range are read at once
 _TABLES = ("tokens", "order")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SuffixRange:
     """The suffixes order[low:high], which share their first `length` tokens."""
 
     low: int
@@ -41,23 +43,26 @@ class Span:
 
 
 class Datastore:
-    """tokens: [n + SORTED] int32 ids, documents apart by -1, -1 past the end; order: the suffixes
-    that begin with a token, sorted."""
+    """The suffix array of a corpus."""
 
     def __init__(self, tokens: np.ndarray, order: np.ndarray) -> None:
-        # A plain view: scalar access to a memory map is slow.
+        """tokens [n + SORTED_TOKENS] int32: ids, with -1 between documents and past the end.
+
+        order [m] int32: where the suffixes that begin with a token start, in sorted order.
+        """
+        # Plain views, since scalar access to a memory map is slow.
         self.tokens, self.order = np.asarray(tokens), np.asarray(order)
 
     @classmethod
     def build(cls, ids: np.ndarray) -> Datastore:
-        """Of the ids [n] of a corpus, -1 between documents."""
-        tokens = np.full(len(ids) + SORTED, SEPARATOR, dtype=np.int32)
+        """Sort the suffixes of a corpus, given by its ids [n] with -1 between documents."""
+        tokens = np.full(len(ids) + SORTED_TOKENS, SEPARATOR, dtype=np.int32)
         tokens[: len(ids)] = ids
         _, rank = np.unique(tokens, return_inverse=True)
         rank = rank.astype(np.int64)
         order = np.argsort(rank, kind="stable")
         span = 1
-        while span < SORTED:
+        while span < SORTED_TOKENS:
             later = np.zeros_like(rank)
             later[:-span] = rank[span:]
             key = rank * len(tokens) + later
@@ -71,53 +76,58 @@ class Datastore:
     def __len__(self) -> int:
         return len(self.order)
 
-    def find(self, context: Sequence[int]) -> Span | None:
-        """Where a context occurs."""
-        span = Span(0, len(self.order), 0)
+    def find(self, context: Sequence[int]) -> SuffixRange | None:
+        """The suffixes that begin with a context, None if it does not occur."""
+        span = SuffixRange(0, len(self.order), 0)
         for at, token in enumerate(context):
             if span.high - span.low == 1:
                 start = int(self.order[span.low])
-                held = self.tokens[start + at : start + len(context)]
-                equal = held.tolist() == list(context[at:])
-                return Span(span.low, span.high, len(context)) if equal else None
+                following = self.tokens[start + at : start + len(context)]
+                equal = following.tolist() == list(context[at:])
+                return SuffixRange(span.low, span.high, len(context)) if equal else None
             narrowed = self._narrowed(span, token)
             if narrowed is None:
                 return None
             span = narrowed
         return span
 
-    def query(self, context: Sequence[int]) -> Query:
-        """What the end of `context` matches, its last SORTED // 2 tokens at most."""
-        return Query(self, list(context[-SORTED // 2 :]))
+    def query(self, context: Sequence[int]) -> DatastoreQuery:
+        """Match the end of `context`, at most its last SORTED_TOKENS // 2 tokens."""
+        return DatastoreQuery(self, list(context[-SORTED_TOKENS // 2 :]))
 
-    def count(self, span: Span) -> int:
+    def count(self, location: SuffixRange) -> int:
         """How often a context occurs."""
-        return span.high - span.low
+        return location.high - location.low
 
-    def children(self, span: Span, least: float = 0.0) -> list[tuple[int, int, Span]]:
-        """(token, count, span) of what follows it at least `least` times. Of a long range, only the
-        tokens that an even sample of it shows are counted (exactly)."""
-        size = span.high - span.low
-        if span.length >= SORTED:
+    def children(
+        self, location: SuffixRange, min_count: float = 0.0
+    ) -> list[tuple[int, int, SuffixRange]]:
+        """(token, count, location) of each token that follows at least `min_count` times.
+
+        Every count is exact. In a long range, only tokens that an even sample of it shows are
+        counted, so a rare one may be missing.
+        """
+        size, length = self.count(location), location.length
+        if length >= SORTED_TOKENS:
             return []  # nothing is sorted there
         if size > _GATHERED:
-            places = span.low + np.arange(_GATHERED) * size // _GATHERED
-            seen = np.unique(self.tokens[self.order[places] + span.length])
-            found = [self._narrowed(span, int(token)) for token in seen if token != SEPARATOR]
-            spans = [one for one in found if one is not None]
+            sampled = location.low + np.arange(_GATHERED) * size // _GATHERED
+            seen = np.unique(self.tokens[self.order[sampled] + length])
+            parts = [self._narrowed(location, int(token)) for token in seen if token != SEPARATOR]
+            ranges = [part for part in parts if part is not None]
         else:
-            column = self.tokens[self.order[span.low : span.high] + span.length]
+            column = self.tokens[self.order[location.low : location.high] + length]
             cuts = np.flatnonzero(np.diff(column)) + 1
-            bounds = [span.low, *(cuts + span.low).tolist(), span.high]
-            length = span.length + 1
-            spans = [Span(a, b, length) for a, b in pairwise(bounds)]
-        known = [
-            (int(self.tokens[self.order[s.low] + span.length]), s.high - s.low, s) for s in spans
+            bounds = [location.low, *(cuts + location.low).tolist(), location.high]
+            ranges = [SuffixRange(low, high, length + 1) for low, high in pairwise(bounds)]
+        children = [
+            (int(self.tokens[self.order[child.low] + length]), self.count(child), child)
+            for child in ranges
         ]
-        return [one for one in known if one[0] != SEPARATOR and one[1] >= least]
+        return [child for child in children if child[0] != SEPARATOR and child[1] >= min_count]
 
-    def _narrowed(self, span: Span, token: int) -> Span | None:
-        """The part of a span in which `token` comes next."""
+    def _narrowed(self, span: SuffixRange, token: int) -> SuffixRange | None:
+        """The part of a range in which `token` comes next, None if it never does."""
         low, high, depth = span.low, span.high, span.length
         if high - low <= _GATHERED:
             column = self.tokens[self.order[low:high] + depth]
@@ -126,15 +136,15 @@ class Datastore:
             part = _Column(self, span)
             start = bisect_left(part, token)
             stop = bisect_right(part, token, lo=start)
-        return Span(low + start, low + stop, depth + 1) if stop > start else None
+        return SuffixRange(low + start, low + stop, depth + 1) if stop > start else None
 
 
 @dataclass(frozen=True)
 class _Column:
-    """What comes next in a span, looked at one by one."""
+    """The tokens that come next in a range, read one by one, for a binary search."""
 
     datastore: Datastore
-    span: Span
+    span: SuffixRange
 
     def __len__(self) -> int:
         return self.span.high - self.span.low
@@ -145,32 +155,34 @@ class _Column:
 
 
 @dataclass(frozen=True)
-class Query:
-    """The end of a text in a datastore."""
+class DatastoreQuery:
+    """A context that is looked up in a datastore."""
 
     datastore: Datastore
     context: list[int]
 
-    def longest(self) -> Span | None:
-        """The longest suffix of the context that occurs."""
-        context, found, short, long = self.context, None, 0, 1
+    def longest(self) -> SuffixRange | None:
+        """The longest suffix of the context that occurs, None if not even its last token does."""
+        context, match, short, long = self.context, None, 0, 1
         size = len(context)
         # Doubling, then halving: most matches are short.
         while short < min(long, size):
             span = self.datastore.find(context[size - min(long, size) :])
             if span is None:
                 break
-            found, short, long = span, min(long, size), 2 * long
+            match, short, long = span, min(long, size), 2 * long
         long = min(long, size + 1)
         while long - short > 1:
             middle = (short + long) // 2
             span = self.datastore.find(context[size - middle :])
-            found, short, long = (found, short, middle) if span is None else (span, middle, long)
-        return found
+            match, short, long = (match, short, middle) if span is None else (span, middle, long)
+        return match
 
-    def matches(self) -> Iterator[Span]:
-        """Suffixes of the context that occur, longest first; those that occur as often as a longer
-        one are left out."""
+    def matches(self) -> Iterator[SuffixRange]:
+        """Suffixes of the context that occur, longest first.
+
+        A suffix is left out if it occurs exactly as often as a longer one that was given.
+        """
         span, size = self.longest(), len(self.context)
         while span is not None:
             yield span
@@ -185,31 +197,34 @@ class Query:
                 else:
                     high = middle
 
-    def count(self, place: Span) -> int:
-        """As the datastore's."""
-        return self.datastore.count(place)
+    def count(self, location: SuffixRange) -> int:
+        """How often a context occurs in the datastore."""
+        return self.datastore.count(location)
 
-    def children(self, place: Span, least: float = 0.0) -> list[tuple[int, int, Span]]:
-        """As the datastore's."""
-        return self.datastore.children(place, least)
+    def children(
+        self, location: SuffixRange, min_count: float = 0.0
+    ) -> list[tuple[int, int, SuffixRange]]:
+        """(token, count, location) of what follows a context in the datastore."""
+        return self.datastore.children(location, min_count)
 
 
-def open_datastore(word: str, target: Target) -> Datastore:
-    """That of drafter.corpus (see `Corpus`), from the disk if it was built before.
+def open_datastore(corpus: str, target: Target) -> Datastore:
+    """The datastore of drafter.corpus (see `Corpus`), from the disk if it was built before.
 
-    Kept under `datastore/` in the cache of models, by the digest of the file (and of the tokenizer,
-    for text). Raises ConfigError: no such file, another tokenizer, not a corpus.
+    It is stored under `datastore/` in the cache folder, named by a digest of the corpus file (and
+    of the tokenizer, for text). Raises ConfigError if there is no such file, if it is no corpus, or
+    if its ids are of another tokenizer.
     """
-    corpus = Corpus.of(word, target)
-    folder = cache_root() / "datastore" / f"{corpus.digest[:32]}-{_FORMAT}"
-    kept = _load(folder)
-    if kept is None:
-        built = Datastore.build(corpus.read())
-        with suppress(OSError):  # no room or no right to write: it is built anew each time
+    documents = Corpus.of(corpus, target)
+    folder = cache_root() / "datastore" / f"{documents.digest[:32]}-{_FORMAT}"
+    stored = _load(folder)
+    if stored is None:
+        built = Datastore.build(documents.read())
+        with suppress(OSError):  # without room or the right to write it is built anew each time
             _save(built, folder)
         return built
-    corpus.check_ids(int(kept.tokens[kept.order[-1]]))
-    return kept
+    documents.check_ids(int(stored.tokens[stored.order[-1]]))
+    return stored
 
 
 def _load(folder: Path) -> Datastore | None:
@@ -221,7 +236,7 @@ def _load(folder: Path) -> Datastore | None:
 
 
 def _save(built: Datastore, folder: Path) -> None:
-    """Whole or not at all; of two processes one wins."""
+    """The folder appears whole or not at all; of two processes that save, the first one wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=folder.parent))
     try:

@@ -1,11 +1,13 @@
 """An on-line suffix automaton of a token sequence, with the counts of its short substrings.
 
-A state stands for the substrings that end at the same places. The link of the last state is the
-longest suffix that occurs before, so the longest match costs nothing to keep; a token is added in
-amortised constant time (Blumer et al., The smallest automaton recognizing the subwords of a text,
-1985). The count of a state changes with every token for all suffixes, O(depth), so counts are kept
-for substrings of at most `max_counted` tokens: at most that many increments a token, about one per
-distinct context of the last few tokens in practice. What was added last can be taken back.
+A state stands for all substrings that end at the same positions of the text. Its link leads to the
+state of the longest suffix that also ends elsewhere, so the link of the last state is the longest
+suffix of the text that occurred before: the longest match is known without a search. A token is
+added in amortised constant time (Blumer et al., The smallest automaton recognizing the subwords of
+a text, 1985; used for drafting by SAM decoding, arXiv 2411.10666). A new token raises the counts of
+all suffixes, which is O(depth), so counts are kept for substrings of at most `max_counted` tokens:
+at most that many increments a token, in practice about one for each distinct context of the last
+few tokens. The tokens that were added last can be taken back.
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ SEPARATOR = -1  # a token that no text has: matches and continuations end there
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
-    """A substring of `length` tokens, by its state."""
+class Substring:
+    """A substring of `length` tokens. `state` stands for it in the automaton that made it."""
 
     state: int
     length: int
 
 
-class Automaton:
-    """Substrings of the tokens pushed so far.
+class SuffixAutomaton:
+    """All substrings of the tokens pushed so far.
 
-    max_counted: longest substring whose count is known, at least 2. A longer context is cut to its
-    last max_counted - 1 tokens, so that the counts of what may follow it are known.
+    max_counted: length of the longest substring whose count is known, at least 2. A longer context
+    is cut to its last max_counted - 1 tokens, so that the counts of what may follow it are known.
     """
 
     def __init__(self, *, max_counted: int) -> None:
@@ -39,28 +41,29 @@ class Automaton:
         self._next: list[dict[int, int]] = [{}]
         self._link = [-1]
         self._length = [0]  # of a state's longest substring
-        self._count = [0]  # of places where it ends; kept where its shortest is short enough
-        self._last = ROOT  # the whole text
-        self._cursor = ROOT  # the last max_counted tokens
-        self._sizes: list[int] = []  # per token: states before it; the first one made is its own
-        self._cursors: list[int] = []  # per token: the cursor before it
-        self._split_from: dict[int, int] = {}
+        # How often a state's substrings occur, where the shortest of them has at most max_counted.
+        self._count = [0]
+        self._last = ROOT  # state of the whole text
+        self._cursor = ROOT  # state of the last max_counted tokens
+        self._sizes: list[int] = []  # by token: number of states before it, its own state's index
+        self._cursors: list[int] = []  # by token: the cursor before it
+        self._split_from: dict[int, int] = {}  # state made by a split -> state it was cut off from
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def num_states(self) -> int:
-        """States made, the root included; at most twice the tokens."""
+        """Number of states, the root included; at most twice the number of tokens."""
         return len(self._link)
 
     @property
     def match_length(self) -> int:
-        """Tokens of the longest suffix that also ends somewhere before."""
+        """Length of the longest suffix that also ends somewhere before."""
         return max(0, self._length[self._link[self._last]]) if self._last else 0
 
     def push(self, token: int) -> None:
-        """Add a token."""
+        """Add a token, in amortised constant time."""
         follow, link, length = self._next, self._link, self._length
         new = len(link)
         self.tokens.append(token)
@@ -83,7 +86,7 @@ class Automaton:
         self._add_to_counts(1)
 
     def pop(self) -> None:
-        """Take the last token back; amortised as cheap as adding it."""
+        """Take the last token back; this costs as much as adding it did."""
         follow, link = self._next, self._link
         self._add_to_counts(-1)
         token, size = self.tokens.pop(), self._sizes.pop()
@@ -103,58 +106,62 @@ class Automaton:
         for table in (follow, link, self._length, self._count):
             del table[size:]
 
-    def count(self, place: Location) -> int:
+    def count(self, location: Substring) -> int:
         """How often a substring of at most max_counted tokens occurs, the text's end included."""
-        return self._count[place.state]
+        return self._count[location.state]
 
-    def matches(self) -> Iterator[Location]:
+    def matches(self) -> Iterator[Substring]:
         """The text's suffixes that occur before, longest first, at most max_context tokens long.
 
-        One for each set of occurrences: a shorter one is left out if it only occurs with a longer.
+        A suffix is left out if it occurs only where a longer one that was given occurs.
         """
         matched = self.match_length
         if matched > self.max_context:
             yield from self.suffixes(self._cut(self._cursor, self._max_counted))
         elif matched:
-            yield from self.suffixes(Location(self._link[self._last], matched))
+            yield from self.suffixes(Substring(self._link[self._last], matched))
 
-    def suffixes(self, place: Location) -> Iterator[Location]:
-        """A substring and its suffixes that occur elsewhere too, longest first."""
-        while place.state > ROOT:
-            yield place
-            state = self._link[place.state]
-            place = Location(state, self._length[state])
+    def suffixes(self, location: Substring) -> Iterator[Substring]:
+        """A substring and those of its suffixes that occur elsewhere too, longest first."""
+        while location.state > ROOT:
+            yield location
+            state = self._link[location.state]
+            location = Substring(state, self._length[state])
 
-    def children(self, place: Location, least: float = 0.0) -> list[tuple[int, int, Location]]:
-        """(token, count, context) of what follows a context at least `least` times, the one seen
-        first last."""
+    def children(
+        self, location: Substring, min_count: float = 0.0
+    ) -> list[tuple[int, int, Substring]]:
+        """(token, count, context) of each token that follows a context at least `min_count` times.
+
+        The token that was seen first comes last.
+        """
         counts = self._count
         return [
-            (token, counts[state], self._cut(state, place.length + 1))
-            for token, state in reversed(self._next[place.state].items())
-            if counts[state] >= least and token != SEPARATOR
+            (token, counts[state], self._cut(state, location.length + 1))
+            for token, state in reversed(self._next[location.state].items())
+            if counts[state] >= min_count and token != SEPARATOR
         ]
 
-    def step(self, place: Location, token: int) -> Location:
+    def step(self, location: Substring, token: int) -> Substring:
         """The longest suffix of a context and `token` that occurs, cut to max_context tokens."""
-        state, length = place.state, place.length
+        state, length = location.state, location.length
         while state > ROOT and token not in self._next[state]:
             state = self._link[state]
             length = self._length[state]
         if token not in self._next[state]:
-            return Location(ROOT, 0)
+            return Substring(ROOT, 0)
         return self._cut(self._next[state][token], length + 1)
 
-    def _cut(self, state: int, length: int) -> Location:
-        """The context that stands for a substring one token too long at most."""
+    def _cut(self, state: int, length: int) -> Substring:
+        """The context that a substring of at most one token more is cut to."""
         if length <= self.max_context:
-            return Location(state, length)
+            return Substring(state, length)
         link = self._link[state]
         longer = self._length[link] < self.max_context
-        return Location(state if longer else link, self.max_context)
+        return Substring(state if longer else link, self.max_context)
 
     def _split(self, old: int, state: int, token: int) -> int:
-        """A state of its own for those substrings of `old` that are `state`'s and token."""
+        """Cut off from `old` a state for its substrings that are `state`'s with `token` behind."""
         follow, link = self._next, self._link
         split = len(link)
         follow.append(follow[old].copy())
@@ -169,13 +176,13 @@ class Automaton:
         return split
 
     def _moved_cursor(self, token: int) -> int:
-        """The state of the last max_counted tokens (of all, while they are fewer)."""
-        cursor, held = self._cursor, min(len(self.tokens) - 1, self._max_counted)
+        """The state of the last max_counted tokens, or of all while there are fewer."""
+        cursor, length = self._cursor, min(len(self.tokens) - 1, self._max_counted)
         split = self._link[cursor]
-        if self._length[split] >= held > 0:  # the token has split it: the shorter part is meant
+        if self._length[split] >= length > 0:  # the token has split it: the shorter part is meant
             cursor = split
         cursor = self._next[cursor][token]
-        if held == self._max_counted and self._length[self._link[cursor]] >= held:
+        if length == self._max_counted and self._length[self._link[cursor]] >= length:
             cursor = self._link[cursor]
         return cursor
 
@@ -188,25 +195,27 @@ class Automaton:
 
 
 @dataclass
-class Reader:
-    """Follows a text of its own through an automaton: what of it occurs there."""
+class TextMatcher:
+    """Reads a text of its own and knows which of its suffixes occur in an automaton."""
 
-    automaton: Automaton
-    place: Location = field(default=Location(ROOT, 0))
+    automaton: SuffixAutomaton
+    longest: Substring = field(default=Substring(ROOT, 0))  # the longest such suffix
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Go on by these tokens, in amortised constant time each."""
+        """Read these tokens, in amortised constant time each."""
         for token in tokens:
-            self.place = self.automaton.step(self.place, token)
+            self.longest = self.automaton.step(self.longest, token)
 
-    def matches(self) -> Iterator[Location]:
-        """Suffixes of the text read that occur in the automaton, longest first."""
-        return self.automaton.suffixes(self.place)
+    def matches(self) -> Iterator[Substring]:
+        """Suffixes of the text read so far that occur in the automaton, longest first."""
+        return self.automaton.suffixes(self.longest)
 
-    def count(self, place: Location) -> int:
-        """As the automaton's."""
-        return self.automaton.count(place)
+    def count(self, location: Substring) -> int:
+        """How often a substring occurs in the automaton."""
+        return self.automaton.count(location)
 
-    def children(self, place: Location, least: float = 0.0) -> list[tuple[int, int, Location]]:
-        """As the automaton's."""
-        return self.automaton.children(place, least)
+    def children(
+        self, location: Substring, min_count: float = 0.0
+    ) -> list[tuple[int, int, Substring]]:
+        """(token, count, context) of what follows a context in the automaton."""
+        return self.automaton.children(location, min_count)

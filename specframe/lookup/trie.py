@@ -12,27 +12,27 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class TrieNode:
-    """`weight` is the sum over the branches that pass here; children in order of insertion."""
+    """A token of one or more branches; its children are in the order of insertion."""
 
     token: int
-    weight: float = 0.0
+    weight: float = 0.0  # sum of the weights of the branches that pass here
     children: dict[int, TrieNode] = field(default_factory=dict)
 
     def ranked(self) -> list[TrieNode]:
-        """Children by weight, heaviest first, ties by insertion."""
+        """The children by falling weight; of equal ones the one inserted first comes first."""
         return sorted(self.children.values(), key=lambda child: -child.weight)
 
 
 class Trie:
-    """Branches that share prefixes are merged. `num_nodes` leaves the root out."""
+    """Weighted branches, of which common prefixes are merged."""
 
     def __init__(self, *, max_nodes: int) -> None:
         self.root = TrieNode(-1)
-        self.num_nodes = 0
+        self.num_nodes = 0  # without the root
         self._max_nodes = max_nodes
 
     def add(self, branch: Sequence[int], weight: float = 1.0) -> None:
-        """Insert a branch, as far as there is room for new nodes."""
+        """Insert a branch, or as much of it as there is room for new nodes."""
         node = self.root
         node.weight += weight
         for token in branch:
@@ -46,7 +46,7 @@ class Trie:
             node = child
 
     def levels(self) -> list[list[tuple[TrieNode, list[TrieNode]]]]:
-        """Per depth, each inner node with its ranked children."""
+        """By depth, each node that has children, with its ranked children."""
         levels, layer = [], [self.root]
         while layer:
             pairs = [(node, node.ranked()) for node in layer if node.children]
@@ -58,20 +58,20 @@ class Trie:
 
 @dataclass(frozen=True)
 class TrieTables:
-    """Children by handle: tokens [n, K] (-1: none), scores [n, K] log-weights, children [n, K].
+    """A trie as tensors, so that all nodes of a frontier are looked up in one operation.
 
-    widths[d] is the most children of any node at depth d (host). The last handle is a node without
-    children, where every miss goes; handle 0 is the root.
+    A handle is a node's row in the tables; handle 0 is the root. The last handle is a node without
+    children, to which every miss leads.
     """
 
-    tokens: Tensor
-    scores: Tensor
-    children: Tensor
-    widths: list[int]
+    tokens: Tensor  # [n, K] tokens of the children, -1 where there is none
+    scores: Tensor  # [n, K] float64 log of a child's share of its parent's weight
+    children: Tensor  # [n, K] handles of the children
+    widths: list[int]  # by depth: the most children of any node there (on the host)
 
     @classmethod
     def of(cls, trie: Trie, device: torch.device) -> TrieTables:
-        """Tables of a trie, in one copy to the device each."""
+        """The tables of a trie, each copied to the device once."""
         levels = trie.levels()
         widths = [max(len(children) for _, children in level) for level in levels]
         size, k = trie.num_nodes + 2, max(widths, default=0)
@@ -95,7 +95,7 @@ class TrieTables:
         )
 
     def descend(self, handles: Tensor, tokens: Tensor) -> Tensor:
-        """[F] handles of the children `tokens [F]` of `handles [F]`."""
+        """[F] handles: of each node `handles [F]`, its child with the token `tokens [F]`."""
         hit = self.tokens[handles] == tokens[:, None]
         child = self.children[handles].gather(1, hit.int().argmax(1, keepdim=True))[:, 0]
         return torch.where(hit.any(1), child, self.tokens.shape[0] - 1)

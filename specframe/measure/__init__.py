@@ -1,1 +1,1 @@
-"""Measuring a run: the clock, the meter of one answer, metrics, and bootstrap intervals."""
+"""Clocks, counts of an answer, the numbers of a run, and intervals for them."""

@@ -1,4 +1,4 @@
-"""The one clock of the package: where the time of a step goes."""
+"""The clock of the loop: where the time of a step goes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PHASES = ("draft", "verify", "accept", "commit", "host")
 class Clock:
     """Stamps the end of each phase of a step: host time on a CPU, events on a CUDA device.
 
-    Events are read only by `durations_ms`, long after, so that timing never waits for the device.
-    synchronise: every stamp waits for the device and is host time, so that phases follow each other
-    without overlap and add up; slower, for looking at a run only.
+    Events are read by `durations_ms` only, long after the step, so timing never waits for the
+    device. With `synchronise` every stamp waits for the device and is host time instead: phases
+    then follow each other without overlap and add up, but the run is slower.
     """
 
     def __init__(self, device: torch.device, *, synchronise: bool = False) -> None:
@@ -26,15 +26,15 @@ class Clock:
         self.marks: list[tuple[str, object]] = []
 
     def start(self) -> None:
-        """Begin a step."""
+        """A step begins now."""
         self.marks = [("start", self._stamp())]
 
     def mark(self, phase: str) -> None:
-        """The phase ends now."""
+        """A phase of the step ends now."""
         self.marks.append((phase, self._stamp()))
 
     def durations_ms(self, marks: Sequence[tuple[str, object]]) -> dict[str, float]:
-        """Phase -> milliseconds. Waits for the device where events were used."""
+        """Phase -> milliseconds between these stamps. Waits for the device if they are events."""
         spent = dict.fromkeys(PHASES, 0.0)
         for (_, begin), (phase, end) in pairwise(marks):
             spent[phase] += self._between(begin, end)

@@ -17,15 +17,15 @@ from specframe.records import StepRecord
 class _Step:
     num_rows: int
     num_accepted: int
-    last_row: int | None  # where the walk stood at its end; None if it was cut before
+    last_row: int | None  # last accepted row (0 for the root); None if a stop cut the path
 
 
 class Meter:
-    """Watches one answer: call `begin`, decode with the meter as observer, then `end`.
+    """Observes one answer: call `begin`, decode with the meter as observer, then `end`.
 
-    Nothing is read from the device in the loop: a step leaves a copy of its draft's shape (three
-    integers a row) and its clock's stamps, and `end` reads them all at once and lets them go.
-    synchronise: as the clock of the loop it watches.
+    Nothing is read from the device in the loop. A step leaves a copy of its draft's shape (three
+    integers a row) and the stamps of its clock; `end` reads them all at once and lets them go.
+    synchronise: as the clock of the loop has it.
     """
 
     def __init__(self, device: torch.device, *, synchronise: bool = False) -> None:
@@ -37,11 +37,11 @@ class Meter:
 
     @property
     def num_steps(self) -> int:
-        """Verify passes so far."""
+        """The number of verify passes so far."""
         return self._metrics.num_steps
 
     def begin(self) -> None:
-        """The prompt comes in now."""
+        """The prompt comes in now: time counts from here."""
         self._clock.start()
 
     def observe(self, record: StepRecord) -> None:
@@ -60,7 +60,7 @@ class Meter:
         self._steps.append(_Step(draft.num_rows, record.num_accepted, last))
 
     def end(self) -> Metrics:
-        """The answer is complete; its metrics."""
+        """The answer is complete: returns its metrics."""
         self._clock.mark("host")
         counts = self._metrics
         counts.num_tokens = counts.num_step_tokens + 1
@@ -74,7 +74,7 @@ class Meter:
     def _add_times(self) -> None:
         counts, (begun, ended) = self._metrics, self._clock.marks
         steps = [mark for marks in self._marks for mark in marks]
-        # A step's start ends the time since the step before, which belongs to the host.
+        # The start of a step ends the time since the step before, which belongs to the host.
         steps = [("host", stamp) if phase == "start" else (phase, stamp) for phase, stamp in steps]
         first = steps[0] if steps else ended
         counts.phase_ms = self._clock.durations_ms(steps)

@@ -1,9 +1,9 @@
 """The numbers of a run, each under one name and with its unit.
 
-acceptance_length is tokens emitted by verify steps / verify passes, after the cut of stop
-conditions, bonus included; prefill's first token is on neither side. num_accepted excludes the
-bonus. Over several answers it pools all steps; the mean over prompts has its own name, since the
-two can order methods differently.
+acceptance_length is the number of tokens that verify steps emitted, after the cut of stop
+conditions and bonus included, over the number of verify passes; prefill's first token is on neither
+side. num_accepted excludes the bonus. Over several answers all steps are pooled; the mean over
+prompts has a name of its own, since the two can order methods differently.
 """
 
 from __future__ import annotations
@@ -24,80 +24,66 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(kw_only=True)
 class DepthCount:
-    """Steps (counts) at one depth of the drafts, after the cut.
+    """Numbers of steps at one depth of the drafts, after the cut."""
 
-    drafted: some live node was this deep. reached: the walk stood one level above and had a live
-    child to take. accepted: a token of this depth was emitted.
-    """
-
-    drafted: int = 0
-    reached: int = 0
-    accepted: int = 0
+    drafted: int = 0  # some live node was this deep
+    reached: int = 0  # the path came one level above, to a node with a live child
+    accepted: int = 0  # a token of this depth was emitted
 
     @property
     def marginal_rate(self) -> float | None:
-        """accepted / drafted."""
+        """accepted / drafted, None where nothing was drafted."""
         return _ratio(self.accepted, self.drafted)
 
     @property
     def conditional_rate(self) -> float | None:
-        """accepted / reached: how often the next level was taken once the walk stood above it."""
+        """accepted / reached: how often this depth was accepted once the path had come above it."""
         return _ratio(self.accepted, self.reached)
 
 
 @dataclass(kw_only=True)
 class Metrics:
-    """Counts and times of one answer, or the sum of several.
+    """Counts and times of one answer, or the sum over several answers."""
 
-    num_tokens: all emitted tokens, prefill's first included. num_step_tokens: of verify steps.
-    num_steps: verify passes. num_target_forwards: verify passes plus one prefill an answer (in
-    however many pieces). num_accepted: drafted tokens emitted. num_drafted: live drafted nodes.
-    num_draft_rows: rows verified; root, dead and auxiliary ones included. num_cut: steps whose last
-    token was drafted, because a stop cut there. only_chains: every draft was a chain. synthetic:
-    some draft was made by one who was told the text, so these are no method's numbers.
-    prefill_s: from the prompt's text to the first verify step. decode_s: from there to the end of
-    the last step. total_s: everything. phase_ms: decode_s by phase; what lies between two steps
-    (decoding text, printing) is counted under host.
-    """
-
-    num_tokens: int = 0
-    num_step_tokens: int = 0
-    num_steps: int = 0
-    num_target_forwards: int = 0
-    num_accepted: int = 0
-    num_drafted: int = 0
-    num_draft_rows: int = 0
-    num_cut: int = 0
-    only_chains: bool = True
-    synthetic: bool = False
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    total_s: float = 0.0
+    num_tokens: int = 0  # all emitted tokens, prefill's first one included
+    num_step_tokens: int = 0  # tokens emitted by verify steps
+    num_steps: int = 0  # verify passes
+    num_target_forwards: int = 0  # verify passes, plus one prefill an answer in however many pieces
+    num_accepted: int = 0  # drafted tokens that were emitted
+    num_drafted: int = 0  # live drafted nodes
+    num_draft_rows: int = 0  # rows that were verified: root, dead and auxiliary ones included
+    num_cut: int = 0  # steps that end with a drafted token, because a stop cut there
+    only_chains: bool = True  # every draft was a chain
+    synthetic: bool = False  # some draft was made by a drafter that knows the text: no real method
+    prefill_s: float = 0.0  # from the prompt's text to the first verify step
+    decode_s: float = 0.0  # from there to the end of the last step
+    total_s: float = 0.0  # everything
+    # decode_s by phase, in ms. What lies between two steps (decoding text, printing) is host.
     phase_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     depths: list[DepthCount] = field(default_factory=list)  # depth 1 first
 
     @property
     def acceptance_length(self) -> float | None:
-        """Tokens per verify pass; None without any pass."""
+        """Tokens of verify steps a verify pass; None without any pass."""
         return _ratio(self.num_step_tokens, self.num_steps)
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Accepted / drafted tokens, for chains; None for trees, see `depths`, and no draft."""
+        """Accepted / drafted of chains; None for trees (see `depths`) and without a draft."""
         return _ratio(self.num_accepted, self.num_drafted) if self.only_chains else None
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Decode only: tokens of verify steps / decode_s."""
+        """Tokens of verify steps / decode_s: decoding only."""
         return _ratio(self.num_step_tokens, self.decode_s)
 
     @property
     def tokens_per_s_end_to_end(self) -> float | None:
-        """All tokens / total_s, prefill included."""
+        """All tokens / total_s: prefill included."""
         return _ratio(self.num_tokens, self.total_s)
 
     def check(self) -> None:
-        """The identity of the counts: emitted = accepted + passes - passes that were cut."""
+        """Assert the identity of the counts: emitted = accepted + passes - passes that were cut."""
         expected = self.num_accepted + self.num_steps - self.num_cut
         assert self.num_step_tokens == expected, (
             f"verify steps emitted {self.num_step_tokens} tokens, but {self.num_accepted} accepted "
@@ -105,15 +91,15 @@ class Metrics:
         )
 
     def add(self, other: Metrics) -> None:
-        """Count another answer in."""
+        """Add the counts and times of another answer."""
         self.only_chains &= other.only_chains
         self.synthetic |= other.synthetic
-        for one in fields(self):
-            mine, theirs = getattr(self, one.name), getattr(other, one.name)
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(mine, bool):
                 continue
             if isinstance(mine, int | float):
-                setattr(self, one.name, mine + theirs)
+                setattr(self, each.name, mine + theirs)
         for phase, spent in other.phase_ms.items():
             self.phase_ms[phase] = self.phase_ms.get(phase, 0.0) + spent
         extend_depths(self.depths, len(other.depths))
@@ -123,14 +109,18 @@ class Metrics:
             total.accepted += more.accepted
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values under the names above; times of phases as `draft_ms` and so on."""
+        """Plain values under the names above; the times of phases as `draft_ms` and so on."""
         counts = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name.startswith("num_")
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name.startswith("num_")
         }
         rates = {
             "acceptance_length": self.acceptance_length,
             "acceptance_rate": self.acceptance_rate,
-            "acceptance_by_depth": [_depth_dict(i, one) for i, one in enumerate(self.depths, 1)],
+            "acceptance_by_depth": [
+                _depth_dict(i, count) for i, count in enumerate(self.depths, 1)
+            ],
             "tokens_per_s": self.tokens_per_s,
             "tokens_per_s_end_to_end": self.tokens_per_s_end_to_end,
         }
@@ -139,26 +129,24 @@ class Metrics:
         return {"synthetic": self.synthetic} | counts | rates | times | phases
 
 
-class Summary:
-    """Metrics over the answers of a run, kept as sums.
-
-    starts: where the drafter keeps what it learnt, the answers that began "cold" and those that
-    began "warm", each in a summary of its own; else empty.
-    """
+class RunSummary:
+    """The metrics of all answers of a run, kept as sums."""
 
     def __init__(self, device: torch.device) -> None:
         self.total = Metrics()
-        self.starts: dict[str, Summary] = {}
-        self.num_prompts = 0  # answered
-        self.num_errors = 0
+        # Where the drafter remembers earlier sequences: the answers that began "cold" and those
+        # that began "warm", each in a summary of its own. Else empty.
+        self.starts: dict[str, RunSummary] = {}
+        self.num_prompts = 0  # prompts that were answered
+        self.num_errors = 0  # prompts that were not
         self._device = device
         self._lengths: list[float] = []
 
     def add(self, answer: Metrics, *, warm: bool | None = None) -> None:
-        """Count an answer; warm: `Drafter.warm` of its sequence."""
+        """Add an answer. warm: whether its drafter began warm; None for one that has no memory."""
         if warm is not None:
             name = "warm" if warm else "cold"
-            self.starts.setdefault(name, Summary(self._device)).add(answer)
+            self.starts.setdefault(name, RunSummary(self._device)).add(answer)
         self.total.add(answer)
         self.num_prompts += 1
         if answer.acceptance_length is not None:
@@ -166,11 +154,11 @@ class Summary:
 
     @property
     def acceptance_length_mean_over_prompts(self) -> float | None:
-        """Mean of each answer's acceptance_length, answers without a verify pass left out."""
+        """Mean of the answers' acceptance_length, without answers that had no verify pass."""
         return _ratio(sum(self._lengths), len(self._lengths))
 
     def as_dict(self) -> dict[str, Any]:
-        """What metrics.json holds."""
+        """The plain values that metrics.json has."""
         mean = self.acceptance_length_mean_over_prompts
         return {
             "num_prompts": self.num_prompts,
@@ -183,10 +171,11 @@ class Summary:
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:
-    """The most memory in use so far: of the allocator on a CUDA device, else of this process."""
+    """The most memory in use so far, of the CUDA allocator or of this process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    with suppress(OSError):  # Linux; the figure below holds the peak of who started the process too
+    # Linux has the peak of this process alone; the figure below includes that of its parent.
+    with suppress(OSError):
         own = re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)
         if own is not None:
             return 1024 * int(own[1])

@@ -1,2 +1,2 @@
-"""Which tree pays: the worth of rank paths, the chances of looked-up tokens, and speed by
-measured costs."""
+"""Which tree is worth its cost on this machine: chances of guesses, times of passes, and the trees
+that give most tokens a millisecond."""

@@ -1,8 +1,11 @@
 """Which rank paths are worth their rows, given how often the guess of each rank is right.
 
-A table [D][K] holds, for depth d + 1 and rank r, how often that guess is right where the path above
-it is. The worth of a path is the product along it (Medusa, arXiv 2401.10774, section 2.3.3); an
-expected acceptance length is 1 (the recovered or bonus token) plus the worth of all paths.
+A rank path names a node by the ranks of the guesses that lead to it. A table [D][K] says, for depth
+d + 1 and rank r, how often that guess is right where the path above it is. The worth of a path is
+the product along it, and the expected acceptance length of a tree is 1 (the recovered or bonus
+token) plus the worth of all its paths (Medusa, arXiv 2401.10774, section 2.3.3). Taking the most
+worthy path each time is best where guesses may be chosen freely; where ranks are draws, a sibling
+stands only behind its elders, and Sequoia's recursion finds the best tree of every size.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specframe.planning.cost_table import RankTable
+
 RankPath = tuple[int, ...]
-RankTable = Sequence[Sequence[float]]
 
 
 def worth(table: RankTable, path: RankPath) -> float:
@@ -24,21 +28,21 @@ def worth(table: RankTable, path: RankPath) -> float:
 
 
 def expected_length(table: RankTable, paths: Sequence[RankPath]) -> float:
-    """Expected tokens of a verify pass over these paths, which must hold all their prefixes."""
+    """Expected tokens of a verify pass over these paths, which include all their prefixes."""
     return 1 + sum(worth(table, path) for path in paths)
 
 
 def most_worth_first(table: RankTable, paths: Sequence[RankPath]) -> list[RankPath]:
-    """The order in which a tree is cut from its end: by worth, ties by (length, ranks)."""
+    """The paths by falling worth, ties by (length, ranks): a tree is cut from the end of this."""
     return sorted(paths, key=lambda path: (-worth(table, path), len(path), path))
 
 
 def best_first(table: RankTable, *, max_paths: int, closed: bool) -> list[RankPath]:
-    """Up to `max_paths` paths, each time the one of most worth that can be added; ties by (length,
-    ranks), worthless ones left out.
+    """Up to `max_paths` paths, each time the one of most worth that can be added.
 
-    closed: an elder sibling always comes before (needed where ranks are draws). Else these are the
-    best paths there are, since a child is never worth more than its parent.
+    Ties go by (length, ranks), and worthless paths are left out. closed: an elder sibling always
+    comes before a younger one, which is needed where ranks are draws. Without it these are the best
+    paths that there are, since a child is never worth more than its parent.
     """
     chosen: list[RankPath] = []
     heap: list[tuple[float, int, RankPath]] = []
@@ -69,10 +73,11 @@ def best_first(table: RankTable, *, max_paths: int, closed: bool) -> list[RankPa
 class Sequoia:
     """Sequoia's recursion (arXiv 2402.12374, section 3.1), solved for up to `max_paths` nodes.
 
-    T(n, b), the most that n nodes below a right node give if only its children of rank >= b may be
-    used, is max over y of table[b] * (1 + T'(y - 1, 0)) + T(n - y, b + 1), T' one level down. In
-    the paper the table is the same at every depth; it may differ here. Elder siblings come first.
-    O(D * K * max_paths^2).
+    T(n, b) is the most that n nodes below a right node give if only its children of rank >= b may
+    be used. Child b gets y nodes, itself included, its younger siblings share the rest:
+    T(n, b) = max over y of table[b] * (1 + T'(y - 1, 0)) + T(n - y, b + 1), with T' one level down.
+    In the paper the table is the same at every depth; here it may differ. Elder siblings always
+    come first. It takes O(D * K * max_paths^2).
     """
 
     def __init__(self, table: RankTable, *, max_paths: int) -> None:
@@ -83,8 +88,8 @@ class Sequoia:
             self._picks.insert(0, [sizes.tolist() for sizes in given])
 
     def paths(self, count: int) -> list[RankPath]:
-        """The `count` paths of most expected length (fewer where the rest is worth nothing)."""
-        found: list[RankPath] = []
+        """The `count` paths of most expected length, fewer where the rest is worth nothing."""
+        paths: list[RankPath] = []
         pending: list[tuple[RankPath, int]] = [((), count)]
         while pending:
             parent, left = pending.pop()
@@ -94,10 +99,10 @@ class Sequoia:
                 size = sizes[left]
                 if not size:
                     break
-                found.append((*parent, rank))
-                pending.append((found[-1], size - 1))
+                paths.append((*parent, rank))
+                pending.append((paths[-1], size - 1))
                 left -= size
-        return sorted(found, key=lambda path: (len(path), path))
+        return sorted(paths, key=lambda path: (len(path), path))
 
 
 def sequoia(table: RankTable, *, max_paths: int) -> list[RankPath]:
@@ -106,7 +111,10 @@ def sequoia(table: RankTable, *, max_paths: int) -> list[RankPath]:
 
 
 def _level(row: Sequence[float], below: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """([n] the best of n nodes among children of these shares, by rank the nodes [n] of each)."""
+    """One level of the recursion: children with these shares above subtrees worth `below` [n].
+
+    Returns the best that n nodes give [n], and by rank how many of n nodes each child gets [n].
+    """
     sizes = torch.arange(len(below))
     left = sizes[:, None] - sizes[None, :]  # [n, y] nodes left for younger siblings
     subtree = torch.zeros_like(below)  # [y] what y nodes give whose first is right

@@ -69,43 +69,43 @@ class PackedWeights(Weights):
     def adopt(self, model: nn.Module) -> Trunk | None:
         if not _is_ours(model) or not _compiled():
             return None
-        from specframe.kernel.matrix import pack_linears
-        from specframe.kernel.trunk import FusedTrunk, fits
+        from specframe.kernel.packed_linear import pack_linears
+        from specframe.kernel.trunk import FusedTrunk, fits_kernel
 
         chosen = self._chosen(model)
         self.kernels = {" x ".join(map(str, shape)): kernel for shape, kernel in chosen.items()}
-        pack_linears(model, kept=self._weights, kernels=chosen)
-        if not fits(model):
+        pack_linears(model, precision=self._weights, kernels=chosen)
+        if not fits_kernel(model):
             return None
         base: Any = model.model
         return FusedTrunk(model.config, base.layers, base.rotary_emb)
 
     def _chosen(self, model: nn.Module) -> dict[tuple[int, ...], str]:
         """Which kernel each shape of weight gets: ours for all that is rounded."""
-        from specframe.kernel.matrix import is_plain
-        from specframe.kernel.selection import chosen
-        from specframe.kernel.trunk import of_family
+        from specframe.kernel.fastest_kernel import fastest_kernels
+        from specframe.kernel.packed_linear import is_plain
+        from specframe.kernel.trunk import is_supported_family
 
         shapes = [(*one.weight.shape,) for one in model.modules() if is_plain(one)]
         if self._weights != "float32":
             return dict.fromkeys(shapes, "own")
         if self._kernel != "auto":
             return dict.fromkeys(shapes, self._kernel)
-        return dict(chosen(shapes, joined=of_family(model.config)))
+        return dict(fastest_kernels(shapes, joined=is_supported_family(model.config)))
 
     def pack_head(self, net: nn.Module, *, tables: Collection[nn.Module | None] = ()) -> None:
         if _is_ours(net) and _compiled():
-            from specframe.kernel.matrix import pack_linears
+            from specframe.kernel.packed_linear import pack_linears
 
-            pack_linears(net, kept=self._drafts, but=tables)
+            pack_linears(net, precision=self._drafts, excluded=tables)
 
     def pack_table(self, weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or not _compiled():
             return super().pack_table(weight, bias)
-        from specframe.kernel import matrix
+        from specframe.kernel.packed_linear import PackedMatrix
 
-        return matrix.PackedMatrix(weight, bias, kept=self._drafts)
+        return PackedMatrix(weight, bias, precision=self._drafts)
 
 
 def _is_ours(model: nn.Module) -> bool:

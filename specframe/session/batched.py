@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specframe.kernel.matrix import is_plain
 from specframe.kernel.onednn import OneDNN
+from specframe.kernel.packed_linear import is_plain
 
 _PREFILL_ROWS = 2048  # of one pass over prompts: larger activations cost page faults on a CPU
 _SEGMENT = 32  # tokens between two looks for finished rows, which then leave the batch

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 from specframe.measure.meter import Meter
-from specframe.measure.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, RunSummary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt, read_prompts
 from specframe.records import Observer, is_warm
@@ -18,7 +18,7 @@ from specframe.session.engine import Engine, Event, Generation, Prompt
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.answer import Colour, Display, one_line
-from specframe.trace.base import Asked, Tracer
+from specframe.trace.base import TracedPrompt, Tracer
 
 ERROR = "error"  # finish reason of a prompt that could not be answered
 
@@ -49,7 +49,7 @@ class Generate(Task):
         self.show_rejected = show_rejected
 
     def run(self, job: Job) -> int:
-        records, engine = _records(job), job.trace.watched(job.engine)
+        records, engine = _records(job), job.trace.traced_engine(job.engine)
         display = Display(colour=self.colour)
         opened = job.trace.open(engine, job.output_dir, job.config)
         with opened as recorder, Results(job, recorder) as results:
@@ -158,7 +158,7 @@ class Results:
 
     def __init__(self, job: Job, recorder: Tracer) -> None:
         self._recorder = recorder
-        self.summary = Summary(job.engine.parts.target.device)
+        self.summary = RunSummary(job.engine.parts.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
         self._folder = job.output_dir
@@ -177,14 +177,14 @@ class Results:
 
     def watch(self, entry: _Entry, tokens: Sequence[int]) -> Sequence[Observer]:
         """Who shall see the steps of the answer to these tokens."""
-        asked = Asked(
+        asked = TracedPrompt(
             number=len(self.reasons),
             id=entry.record.id,
             category=entry.record.category,
             prompt=entry.text,
             prompt_tokens=tokens,
         )
-        return self._recorder.watch(asked)
+        return self._recorder.begin(asked)
 
     def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
         """Keep a finished answer."""
@@ -229,7 +229,7 @@ def _records(job: Job) -> list[PromptRecord]:
     return [first_prompt()] if job.prompts is None else read_prompts(job.prompts)
 
 
-def _time_left(summary: Summary, done: int, count: int) -> str:
+def _time_left(summary: RunSummary, done: int, count: int) -> str:
     """How long the rest will take at the pace so far; "" while nothing is known."""
     if not done or not summary.num_prompts:
         return ""

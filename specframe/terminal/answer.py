@@ -17,7 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from specframe.measure.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, RunSummary
 from specframe.session.engine import Event, Kind
 
 Colour = Literal["auto", "always", "never"]
@@ -117,7 +117,7 @@ class Display:
         if self._tail != "\n\n":
             self._write("\n")
 
-    def table(self, summary: Summary, reasons: Sequence[str]) -> None:
+    def table(self, summary: RunSummary, reasons: Sequence[str]) -> None:
         """The numbers of the run; reasons: why each answer ended."""
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(style="bold", no_wrap=True)
@@ -175,7 +175,7 @@ def one_line(metrics: Metrics, reason: str) -> str:
     return ", ".join([*parts, "synthetic"] if metrics.synthetic else parts)
 
 
-def _rows(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _rows(summary: RunSummary, reasons: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     total = summary.total
     if total.synthetic:
         yield "synthetic", "yes", "the drafter is told the text: these are no method's numbers"

@@ -1,1 +1,1 @@
-"""Traces: what is kept of the steps of a run, for looking at them afterwards."""
+"""Traces: what is written down of the steps of a run, for looking at them afterwards."""

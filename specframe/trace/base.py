@@ -14,20 +14,19 @@ from specframe.session.engine import Engine, Generation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """An answer that is about to be made. number: from 0 in the order of the run; prompt: the
-    user's text; sequence: what keys its noise."""
+class TracedPrompt:
+    """The prompt of an answer that is about to be decoded."""
 
-    number: int
-    id: str | int | None
-    category: str | None
-    prompt: str
-    prompt_tokens: Sequence[int]
-    sequence: int = 0
+    number: int  # from 0, in the order of the run
+    id: str | int | None  # as the prompt file gives it
+    category: str | None  # as the prompt file gives it
+    prompt: str  # the text of the user
+    prompt_tokens: Sequence[int]  # what the target is given
+    sequence: int = 0  # number that the noise of this answer is keyed by
 
 
 class Tracer:
-    """The open files of a run's trace. This one keeps nothing."""
+    """The open files of a run's trace. This one, the base, writes nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -35,36 +34,43 @@ class Tracer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def watch(self, asked: Asked) -> Sequence[Observer]:
-        """Who shall see the steps of this answer. The one before it has ended or was given up."""
+    def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
+        """An answer begins: returns the observers of its steps.
+
+        The answer before it has ended, or was given up without a call of `end`.
+        """
         return ()
 
-    def end(self, made: Generation, metrics: dict[str, Any]) -> None:
-        """The answer is complete."""
+    def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
+        """The answer is complete. metrics: its numbers, as `Metrics.as_dict` gives them."""
 
     def close(self) -> None:
-        """The run has ended, however it did."""
+        """The run has ended, by itself or by an exception."""
 
 
 class Trace(ABC):
-    """Keeps what the steps of a run were.
+    """Writes down what the steps of a run were.
 
-    off: nothing is watched, so that every task takes it. host_reads: host reads a step, made after
-    the step's own; what it makes on the device, it makes after the verdict is read.
+    What a trace computes on the device it computes after the verdict was read, so that the step
+    does not wait for it.
     """
 
-    off: ClassVar[bool] = False
-    host_reads: ClassVar[int] = 0
+    off: ClassVar[bool] = False  # whether no step is observed, so that every task takes the trace
+    host_reads: ClassVar[int] = 0  # host reads a step, made after the step's own
 
-    def watched(self, engine: Engine) -> Engine:
-        """The engine whose answers are kept: the run's own, unless a trace needs another loop.
+    def traced_engine(self, engine: Engine) -> Engine:
+        """The engine whose answers are traced: the run's own, unless a trace needs other steps.
 
-        Raises IncompatibleComponents for a composition that cannot be traced so."""
+        Raises IncompatibleComponents for a composition that cannot be traced so.
+        """
         return engine
 
     @abstractmethod
     def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
-        """Start the files of a run of this (watched) engine, composed from `config`."""
+        """Open the files of a run in `folder`.
+
+        engine: what `traced_engine` gave; config: what the run was composed from.
+        """
 
 
 TRACES: Registry[Trace] = Registry("trace", "specframe.trace")

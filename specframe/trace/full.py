@@ -1,4 +1,10 @@
-"""A wide tree at every position of the text, so that smaller ones can be scored without models."""
+"""A wide tree at every position of the text, so that smaller ones can be scored without models.
+
+The run emits one token a step, the target's own, so every position of plain decoding's text becomes
+a root once. What was offered below it, in what order and with what scores, and the target's law at
+the verified nodes, is enough to cut any smaller tree out of the wide one and to say what a rule
+would have accepted of it: task=replay does so for hundreds of trees in the time of one run.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +25,15 @@ from specframe.records import Observer, StepRecord
 from specframe.registry import Range
 from specframe.session.engine import Engine, Generation
 from specframe.storage.lines import LineFile
-from specframe.trace.base import TRACES, Asked, Trace, Tracer
-from specframe.tracing.positions import (
-    FOLDER,
-    INDEX,
-    UNKNOWN,
-    Call,
-    Position,
-    PositionFile,
-    RecordedLaws,
+from specframe.trace.base import TRACES, Trace, TracedPrompt, Tracer
+from specframe.tracing.traced_positions import (
+    ANSWERS_FILE,
+    POSITIONS_FOLDER,
+    UNKNOWN_TOKEN,
+    TracedAnswer,
+    TracedCall,
+    TracedLaws,
+    TracedPosition,
 )
 from specframe.tree.base import TreePolicy
 from specframe.types import Draft, DrawCall, How, Verdict
@@ -35,16 +41,16 @@ from specframe.types import Draft, DrawCall, How, Verdict
 
 @TRACES.register("full")
 class FullTrace(Trace):
-    """Decodes one token a step, so that the text is plain decoding's, and records at each position
-    the tree that drafter= and tree= give there, for task=replay.
+    """Decodes one token a step and traces the tree that drafter= and tree= give at each position.
 
-    Kept are the children of every node that the drafter was asked for, in their order with their
-    scores (tree=dynamic asks for those of all smaller top_k, too), and the target's law at every
-    verified node: top_k tokens and the mass of the rest. At temperature 0 the law is the softmax of
-    the processed scores, since the one-hot one says nothing. A file an answer, written when it
-    ends; the same command with the same hydra.run.dir goes on after the answers that are there,
-    another configuration is refused. Refuses drafters whose guesses depend on more than the text.
-    Host reads a step: three, and what the tree's own record costs.
+    The text is that of plain decoding. Traced are the children of every node that the drafter was
+    asked for, in their order and with their scores (tree=dynamic asks for those of all smaller
+    top_k too), and the target's law at every verified node: its top_k tokens and the mass of the
+    rest. At temperature 0 that is the softmax of the processed scores, since the one-hot law says
+    nothing. An answer is a file, written when it ends. The same command with the same hydra.run.dir
+    goes on behind the answers that are there; another configuration is refused. Drafters whose
+    guesses depend on more than the text are refused. Host reads a step: three, and what the policy
+    itself declares.
     """
 
     host_reads: ClassVar[int] = 3
@@ -52,7 +58,7 @@ class FullTrace(Trace):
     def __init__(self, *, top_k: Annotated[int, Range(1, 1024)]) -> None:
         self.top_k = top_k
 
-    def watched(self, engine: Engine) -> Engine:
+    def traced_engine(self, engine: Engine) -> Engine:
         parts = engine.parts
         learns = parts.drafter.traits.learns
         if learns:
@@ -83,8 +89,10 @@ class WiderForTraces(Protocol):
 
 
 class OneToken(AcceptRule):
-    """Emits the target's own token at the root, whatever was drafted: the text is that of
-    accept=match and of no draft. Lossless."""
+    """Emits the target's own token at the root, whatever was drafted.
+
+    The text is that of accept=match and of no draft, so it is lossless.
+    """
 
     lossless: bool = True
     same_text: bool = True
@@ -103,26 +111,26 @@ class _Positions(Tracer):
     def __init__(self, engine: Engine, folder: Path, config: dict[str, Any], *, top_k: int) -> None:
         self._engine, self._folder = engine, folder
         self._top_k = min(top_k, engine.parts.target.vocab_size)
-        self._asked: Asked | None = None
+        self._prompt: TracedPrompt | None = None
         self._index = LineFile(
-            folder / INDEX,
+            folder / ANSWERS_FILE,
             settings=_settings(engine, config, self._top_k),
             sort_of="hydra.run.dir",
             things="positions",
         )
-        # Which prompts are there already, in the order of the run.
+        # The prompts of the answers that are there already, in the order of the run.
         self._known = [json.loads(line)["prompt_tokens"] for _, line in self._index.lines()]
 
     def close(self) -> None:
         self._index.close()
 
-    def watch(self, asked: Asked) -> Sequence[Observer]:
-        self._asked, self._file = asked, PositionFile()
-        if asked.number >= len(self._known):
+    def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
+        self._prompt, self._file = prompt, TracedAnswer()
+        if prompt.number >= len(self._known):
             return [self]
-        if self._known[asked.number] != list(asked.prompt_tokens):
+        if self._known[prompt.number] != list(prompt.prompt_tokens):
             raise ConfigError(
-                f"hydra.run.dir={self._folder}: answer {asked.number} there is of another prompt; "
+                f"hydra.run.dir={self._folder}: answer {prompt.number} there is of another prompt; "
                 "give the old prompts or another folder"
             )
         return ()
@@ -130,32 +138,32 @@ class _Positions(Tracer):
     def observe(self, record: StepRecord) -> None:
         nodes, flat = _nodes(record.draft)
         self._file.positions.append(
-            Position(calls=_calls(record.draft, flat), laws=self._laws(record, nodes))
+            TracedPosition(calls=_calls(record.draft, flat), laws=self._laws(record, nodes))
         )
 
-    def end(self, made: Generation, metrics: dict[str, Any]) -> None:
-        asked = self._asked
-        assert asked is not None
-        if asked.number < len(self._known):
+    def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
+        prompt = self._prompt
+        assert prompt is not None
+        if prompt.number < len(self._known):
             return
-        name = f"{FOLDER}/{asked.number:05}.npz"
+        name = f"{POSITIONS_FOLDER}/{prompt.number:05}.npz"
         self._file.write(self._folder / name)
         parts, settings = self._engine.parts, self._engine.settings
         line = {
-            "answer": asked.number,
-            "id": asked.id,
-            "category": asked.category,
-            "prompt_tokens": list(asked.prompt_tokens),
-            "tokens": made.tokens,
-            "finish_reason": made.finish_reason,
-            "limit": parts.limit(len(asked.prompt_tokens), settings.max_new_tokens),
+            "answer": prompt.number,
+            "id": prompt.id,
+            "category": prompt.category,
+            "prompt_tokens": list(prompt.prompt_tokens),
+            "tokens": generation.tokens,
+            "finish_reason": generation.finish_reason,
+            "limit": parts.limit(len(prompt.prompt_tokens), settings.max_new_tokens),
             "capacity": parts.cache.capacity,
             "file": name,
         }
         self._index.add_lines([line])
 
-    def _laws(self, record: StepRecord, nodes: list[int]) -> RecordedLaws:
-        """The laws at the living rows, whose node ids are given."""
+    def _laws(self, record: StepRecord, nodes: list[int]) -> TracedLaws:
+        """The laws at the live rows. nodes: the node id of each row, -1 for dead ones."""
         draft, laws = record.draft, record.laws
         assert isinstance(laws, Laws)
         law = _law(draft, laws)
@@ -164,14 +172,14 @@ class _Positions(Tracer):
         probs = torch.where(draft.parents >= 0, law[parents, draft.tokens], torch.nan)
         tail = (1 - top.values.sum(-1)).clamp_min(0)
         numbers = torch.cat([probs[:, None], tail[:, None], top.values], dim=1).double().cpu()
-        kept = [row for row, node in enumerate(nodes) if node >= 0]
-        above = draft.parents.cpu()[kept].tolist()
-        numbers = numbers[kept]
-        return RecordedLaws(
-            nodes=torch.tensor([nodes[row] for row in kept]).numpy(),
+        live = [row for row, node in enumerate(nodes) if node >= 0]
+        above = draft.parents.cpu()[live].tolist()
+        numbers = numbers[live]
+        return TracedLaws(
+            nodes=torch.tensor([nodes[row] for row in live]).numpy(),
             parents=torch.tensor([nodes[row] if row >= 0 else -1 for row in above]).numpy(),
             probs=numbers[:, 0].numpy(),
-            ids=top.indices.cpu()[kept].numpy(),
+            ids=top.indices.cpu()[live].numpy(),
             top=numbers[:, 2:].numpy(),
             tail=numbers[:, 1].numpy(),
         )
@@ -185,15 +193,16 @@ def _law(draft: Draft, laws: Laws) -> Tensor:
     depths = draft.depths.tolist()
     law = torch.zeros_like(laws.logits)
     for depth in sorted(set(depths)):
-        rows = torch.tensor([i for i, one in enumerate(depths) if one == depth])
+        rows = torch.tensor([i for i, each in enumerate(depths) if each == depth])
         rows = rows.to(law.device)
-        found = laws.scores(rows, depth).softmax(-1) if laws.sampling.greedy else None
-        law[rows] = (laws.at(rows, depth) if found is None else found).to(law.dtype)
+        greedy = laws.sampling.greedy
+        at_rows = laws.scores(rows, depth).softmax(-1) if greedy else laws.at(rows, depth)
+        law[rows] = at_rows.to(law.dtype)
     return law
 
 
 def _nodes(draft: Draft) -> tuple[list[int], Tensor]:
-    """Node ids of the rows (-1 for dead ones), and all integers of the calls, in two reads."""
+    """Node ids of the rows (-1 for dead ones) and all integers of the calls, in two host reads."""
     origin = torch.where(draft.alive, draft.origin, -1).tolist()
     parts = [part.reshape(-1) for call in draft.calls for part in _integers(call)]
     return origin, torch.cat(parts).cpu() if parts else draft.tokens[:0].cpu()
@@ -202,24 +211,24 @@ def _nodes(draft: Draft) -> tuple[list[int], Tensor]:
 def _integers(call: DrawCall) -> tuple[Tensor, Tensor, Tensor]:
     tokens = call.tokens
     if call.wanted is not None:
-        tokens = torch.where(call.wanted, tokens, UNKNOWN)
+        tokens = torch.where(call.wanted, tokens, UNKNOWN_TOKEN)
     return call.parents, call.nodes, tokens
 
 
-def _calls(draft: Draft, flat: Tensor) -> list[Call]:
+def _calls(draft: Draft, flat: Tensor) -> list[TracedCall]:
     """The calls on the host. flat: what `_integers` gave for all of them."""
     scores = [_scores(call) for call in draft.calls]
-    numbers = [one.double().reshape(-1) for one in scores if one is not None]
+    numbers = [each.double().reshape(-1) for each in scores if each is not None]
     weights = torch.cat(numbers).cpu() if numbers else flat.double()[:0]
-    found, start, at = [], 0, 0
+    calls, start, at = [], 0, 0
     for call, scored in zip(draft.calls, scores, strict=True):
         f, k = call.tokens.shape
         parents, nodes, tokens = flat[start : start + f + 2 * f * k].split([f, f * k, f * k])
         start += f + 2 * f * k
         mine = None if scored is None else weights[at : at + f * k].view(f, k).numpy()
         at += 0 if scored is None else f * k
-        found.append(
-            Call(
+        calls.append(
+            TracedCall(
                 depth=call.depth,
                 source=call.source,
                 width=call.width,
@@ -229,7 +238,7 @@ def _calls(draft: Draft, flat: Tensor) -> list[Call]:
                 scores=mine,
             )
         )
-    return found
+    return calls
 
 
 def _scores(call: DrawCall) -> Tensor | None:
@@ -239,7 +248,7 @@ def _scores(call: DrawCall) -> Tensor | None:
 
 
 def _settings(engine: Engine, config: dict[str, Any], top_k: int) -> dict[str, Any]:
-    """What positions depend on; task=replay reads it, too."""
+    """What the positions of a file depend on; task=replay reads it too."""
     parts = engine.parts
     axes = ("target", "drafter", "tree", "cache", "sampling", "stop")
     return {

@@ -1,4 +1,4 @@
-"""Nothing is kept of the steps."""
+"""No trace: the steps leave nothing behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specframe.trace.base import TRACES, Trace, Tracer
 
 @TRACES.register("none")
 class NoTrace(Trace):
-    """Leaves the loop alone: no observer, no read, no file."""
+    """Leaves the loop alone: it adds no observer, no host read and no file."""
 
     off: ClassVar[bool] = True
 

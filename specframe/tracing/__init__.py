@@ -1,1 +1,1 @@
-"""What traces share: the text of tokens, the fate of nodes, and the record of a position."""
+"""What traces share: texts of tokens, probabilities and outcomes of nodes, traced positions."""

@@ -12,12 +12,12 @@ from specframe.drafting.placing import place_trie
 from specframe.drafting.ranks import grow_ranks
 from specframe.lookup.foresight import Prospect, prospects_of
 from specframe.lookup.trie import Trie
-from specframe.planning.chances import Chances, likeliest
 from specframe.planning.cost_table import CostTable
+from specframe.planning.lookup_chances import LookupChances, likeliest_paths
 from specframe.planning.rank_learner import RankLearner
 from specframe.planning.rank_paths import RankPath
-from specframe.planning.source_reasons import reasons
-from specframe.planning.speed import Speeds, TreeChoice
+from specframe.planning.source_explanation import explain_sources
+from specframe.planning.tree_speed import TreeChoice, TreeSpeeds
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
 from specframe.tree.base import TREES, Depth, MaxNodes, ProposalKind, Source, TreePolicy
@@ -43,7 +43,7 @@ class _Sequence:
     num_fed, fed_tokens: passes that had auxiliary rows, and what they emitted."""
 
     context: Context | None
-    chances: Chances
+    chances: LookupChances
     ranks: RankLearner
     plans: dict[tuple[str, int, Budget, int], TreeChoice] = field(default_factory=dict)
     num_fed: int = 0
@@ -99,8 +99,10 @@ class AutoTree(TreePolicy):
     def explanation(self) -> str:
         """Why it drafts as it does, in words."""
         room = Budget(rows=self.max_nodes, depth=self.depth)
-        chances = Chances(self.chances, weight=self.weight)
-        said = reasons(self.costs, chances, room=room, closed=self._closed, margin=self.margin)
+        chances = LookupChances(self.chances, weight=self.weight)
+        said = explain_sources(
+            self.costs, chances, room=room, closed=self._closed, margin=self.margin
+        )
         return f"tree=auto: {said}"
 
     def with_costs(self, costs: CostTable) -> AutoTree:
@@ -162,7 +164,7 @@ class AutoTree(TreePolicy):
         """The nodes of most chance, as many as are fastest."""
         paths: list[tuple[int, ...]] = []
         tokens, best, speed = 1.0, 0, 0.0
-        for node in likeliest(prospect, self._now.chances, depth=room.depth):
+        for node in likeliest_paths(prospect, self._now.chances, depth=room.depth):
             if len(paths) == room.rows - 1:
                 break
             paths.append(node.path)
@@ -178,7 +180,7 @@ class AutoTree(TreePolicy):
         block = self._length() // _BLOCK
         key = (source, block, room, aux_rows)
         if key not in now.plans:
-            speeds = Speeds(
+            speeds = TreeSpeeds(
                 costs=self.costs,
                 source=source,
                 right=now.ranks.table(source),
@@ -206,6 +208,6 @@ class AutoTree(TreePolicy):
     def _fresh(self, context: Context | None) -> _Sequence:
         return _Sequence(
             context=context,
-            chances=Chances(self.chances, weight=self.weight),
+            chances=LookupChances(self.chances, weight=self.weight),
             ranks=RankLearner(self.costs.right, weight=self.weight),
         )

@@ -15,7 +15,7 @@ from specframe.accept.match import Match
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.lookahead import Lookahead
 from specframe.errors import IncompatibleComponents
-from specframe.lookup.ngram_pool import Pool, window_pattern
+from specframe.lookup.lookahead_window import window_pattern
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
 from specframe.target.toy import Toy
@@ -273,19 +273,10 @@ def test_keys_of_the_window_are_not_kept() -> None:
 # The pool
 
 
-def test_a_full_pool_forgets_the_oldest() -> None:
-    pool = Pool(size=2)
-    for ngram in ([1, 2, 3], [1, 4, 5], [2, 9, 9], [1, 2, 3], [1, 6, 7]):
-        pool.add(ngram)
-    assert pool.after(1) == [(6, 7), (2, 3)]
-    assert pool.after(2) == [(9, 9)]
-    assert pool.after(3) == []
-
-
 def test_the_pool_stays_within_its_size_and_holds_whole_ngrams() -> None:
     drafter = lookahead(window=6, guesses=2)
     run(drafter)
-    held = drafter._pool._held
+    held = drafter._pool._phrases
     assert {len(rest) for ngrams in held.values() for rest in ngrams} == {drafter.ngram - 1}
     assert max(map(len, held.values())) == 2
 
@@ -303,7 +294,7 @@ def test_the_prompt_may_fill_the_pool() -> None:
     drafter = lookahead(ngram=3, guesses=64, pool_from_prompt=True)
     loop = Composition(target=target("llama"), drafter=drafter).decoding(4)
     text = [*prompt, *loop.begin(prompt)]
-    held = {(key, *rest) for key, one in drafter._pool._held.items() for rest in one}
+    held = {(key, *rest) for key, one in drafter._pool._phrases.items() for rest in one}
     assert held == set(zip(text, text[1:], text[2:], strict=False))
 
 

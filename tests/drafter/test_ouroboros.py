@@ -18,7 +18,7 @@ from specframe.accept.match import Match
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.ouroboros import Ouroboros, Verified
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.lookup.ngram_pool import Pool
+from specframe.lookup.ngram_pool import NgramPool
 from specframe.target.base import Target
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
@@ -315,7 +315,7 @@ def test_each_step_is_that_of_the_slow_account(name: str, changes: dict[str, int
     assert outcome.tokens == text_of(family_of(name), prompt_of(name), COUNT)
     assert [record.draft.num_rows - 1 for record in outcome.records] == expected.trees
     assert len(rows) == sum(expected.passes)
-    held = {key: list(rest) for key, rest in drafter._pool._held.items()}
+    held = {key: list(rest) for key, rest in drafter._pool._phrases.items()}
     assert held == expected.by_token
 
 
@@ -470,7 +470,7 @@ def test_first_layers_leave_the_cache_of_the_others_alone() -> None:
 def test_what_the_target_says_after_rejected_tokens_becomes_phrases() -> None:
     """By hand: the root 1, written 10 11 12 13, of which the target wanted 20 instead of 10."""
     drafter = ouroboros(ngram=3, phrases=1)
-    drafter._pool = Pool(size=3)
+    drafter._pool = NgramPool(size=3)
     drafter._pool.add([13, 40, 41])
     drafter._written, drafter._tails = [10, 11, 12, 13], [(40, 41)]
     tokens, parents = [1, 10, 11, 12, 13, 40, 41, 99], [-1, 0, 1, 2, 3, 4, 5, -2]
@@ -485,7 +485,7 @@ def test_what_the_target_says_after_rejected_tokens_becomes_phrases() -> None:
 
 
 def test_phrases_are_corrected_where_they_stand() -> None:
-    pool = Pool(size=4)
+    pool = NgramPool(size=4)
     for rest in ([2, 3], [4, 5], [6, 7]):
         pool.add([1, *rest])
     pool.correct(1, {(2, 3): (8, 9)})
@@ -500,7 +500,7 @@ def test_phrases_are_corrected_where_they_stand() -> None:
 def test_a_full_pool_stays_within_its_size() -> None:
     drafter = ouroboros("toy:0.25", window=2, phrases=1)
     run(drafter, "toy:0.25", count=60)
-    held = drafter._pool._held
+    held = drafter._pool._phrases
     assert max(map(len, held.values())) == 2
     assert {len(rest) for phrases in held.values() for rest in phrases} == {drafter.ngram - 1}
 
@@ -639,7 +639,7 @@ def test_padded_passes_teach_the_same() -> None:
         while loop.finish_reason is None:
             steps.append(loop.step().tokens)
         drafter: Any = engine.parts.drafter
-        pools.append(drafter._pool._held)
+        pools.append(drafter._pool._phrases)
     assert pools[0] == pools[1]
     assert steps[: len(steps) // 2] == steps[len(steps) // 2 :]
 

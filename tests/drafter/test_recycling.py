@@ -15,7 +15,7 @@ import torch
 import specframe
 from specframe.drafter.recycling import Recycling
 from specframe.errors import IncompatibleComponents
-from specframe.measure.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, RunSummary
 from specframe.task.base import Job
 from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.task.generate import Generate
@@ -265,7 +265,7 @@ def test_the_report_of_a_run_says_cold_and_warm(keep: bool, tmp_path: Path) -> N
 
 
 def test_the_table_of_a_run_has_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = Summary(CPU)
+    summary = RunSummary(CPU)
     summary.add(Metrics(num_steps=10, num_step_tokens=15, decode_s=1.0), warm=False)
     summary.add(Metrics(num_steps=10, num_step_tokens=25, decode_s=1.0), warm=True)
     Display(colour="never").table(summary, ["length", "length"])

@@ -12,7 +12,7 @@ import pytest
 
 from specframe.errors import ConfigError
 from specframe.lookup import datastore
-from specframe.lookup.datastore import SORTED, Datastore, open_datastore
+from specframe.lookup.datastore import SORTED_TOKENS, Datastore, open_datastore
 from specframe.prompts.corpus import SEPARATOR
 from tests.lookup.test_suffix_automaton import ends, following
 from tests.small_models import speller, toy
@@ -80,15 +80,15 @@ def test_matches_are_the_suffixes_that_occur(seed: int) -> None:
 
 def test_long_repetitions_are_in_order_as_far_as_is_looked() -> None:
     made = Datastore.build(np.array([1] * 300 + [2]))
-    span = made.find([1] * (SORTED // 2))
+    span = made.find([1] * (SORTED_TOKENS // 2))
     assert span is not None
     depth = 0
     while span is not None and (children := made.children(span)):
         counted = {token: count for token, count, _ in children}
         assert counted == dict(Counter({1: 300 - span.length, 2: 1}))
         span, depth = children[0][2], depth + 1
-    assert depth == SORTED // 2, "deeper, nothing is said"
-    assert made.query([1] * 1000).longest() == made.find([1] * (SORTED // 2))
+    assert depth == SORTED_TOKENS // 2, "deeper, nothing is said"
+    assert made.query([1] * 1000).longest() == made.find([1] * (SORTED_TOKENS // 2))
 
 
 def test_a_match_ends_with_its_document() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specframe.lookup.suffix_automaton import SEPARATOR, Automaton, Reader
+from specframe.lookup.suffix_automaton import SEPARATOR, SuffixAutomaton, TextMatcher
 
 TOKENS = 100_000
 MOST_US = 50.0  # microseconds a token
@@ -43,15 +43,15 @@ def expected_matches(text: Sequence[int], limit: int) -> list[tuple[int, int]]:
     return found
 
 
-def of(text: Sequence[int], *, max_counted: int) -> Automaton:
+def of(text: Sequence[int], *, max_counted: int) -> SuffixAutomaton:
     """That of a text."""
-    made = Automaton(max_counted=max_counted)
+    made = SuffixAutomaton(max_counted=max_counted)
     for token in text:
         made.push(token)
     return made
 
 
-def assert_equal_to_a_search(made: Automaton, text: Sequence[int]) -> None:
+def assert_equal_to_a_search(made: SuffixAutomaton, text: Sequence[int]) -> None:
     """Longest match, counts, and what follows, two tokens deep."""
     assert made.tokens == list(text)
     assert made.match_length == longest(text)
@@ -72,7 +72,7 @@ def assert_equal_to_a_search(made: Automaton, text: Sequence[int]) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_it_finds_what_a_search_finds(seed: int) -> None:
     dice = random.Random(seed)
-    made, text = Automaton(max_counted=dice.randint(2, 7)), []
+    made, text = SuffixAutomaton(max_counted=dice.randint(2, 7)), []
     letters = dice.randint(1, 4)
     for _ in range(40):
         if text and dice.random() < 0.2:
@@ -119,7 +119,7 @@ def test_a_reader_finds_another_text(seed: int) -> None:
     texts = [[dice.randrange(3) for _ in range(dice.randint(1, 12))] for _ in range(4)]
     held = [token for text in texts for token in [*text, SEPARATOR]]
     made = of(held, max_counted=6)
-    reader, read = Reader(made), []
+    reader, read = TextMatcher(made), []
     for _ in range(30):
         read.append(dice.randrange(4))
         reader.read(read[-1:])
@@ -153,7 +153,7 @@ def texts() -> dict[str, list[int]]:
 def test_a_long_context_costs_microseconds_a_token(kind: str) -> None:
     """100,000 tokens at under 50 microseconds of processor time each. Prints what it took."""
     text = texts()[kind]
-    made = Automaton(max_counted=65)
+    made = SuffixAutomaton(max_counted=65)
     began = time.process_time()
     for token in text:
         made.push(token)

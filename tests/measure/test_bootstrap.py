@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specframe.measure.bootstrap import Bootstrap, efficiency, mean, pooled, speedup, value
+from specframe.measure.bootstrap import Bootstrap, efficiency, mean, point_estimate, pooled, speedup
 
 BOOTSTRAP = Bootstrap(resamples=1000, confidence=0.95)
 
 
 def test_statistics_by_hand() -> None:
-    assert value(pooled, [[10, 90], [5, 10]]) == pytest.approx(100 / 15)
-    assert value(mean, [[2, 9]]) == 5.5
+    assert point_estimate(pooled, [[10, 90], [5, 10]]) == pytest.approx(100 / 15)
+    assert point_estimate(mean, [[2, 9]]) == 5.5
     columns = [[10, 90], [1.0, 4.0], [10, 90], [2.0, 18.0]]
-    assert value(speedup, columns) == pytest.approx(4)
-    assert value(efficiency, [*columns, [5, 45]]) == pytest.approx(2)
-    assert value(pooled, [[1.0], [0.0]]) is None
-    assert value(mean, [[]]) is None
+    assert point_estimate(speedup, columns) == pytest.approx(4)
+    assert point_estimate(efficiency, [*columns, [5, 45]]) == pytest.approx(2)
+    assert point_estimate(pooled, [[1.0], [0.0]]) is None
+    assert point_estimate(mean, [[]]) is None
 
 
 def test_an_interval_is_about_as_wide_as_it_should_be() -> None:

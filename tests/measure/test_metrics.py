@@ -12,7 +12,7 @@ import torch
 import specframe
 from specframe.measure.clock import PHASES
 from specframe.measure.meter import Meter
-from specframe.measure.metrics import DepthCount, Metrics, Summary, peak_memory_bytes
+from specframe.measure.metrics import DepthCount, Metrics, RunSummary, peak_memory_bytes
 from specframe.records import StepRecord
 from specframe.types import Draft, TargetOutput, Verdict
 
@@ -146,8 +146,8 @@ def test_phases_add_up_to_decode_and_gaps_are_the_hosts() -> None:
 
 
 def test_pooled_and_per_prompt_means_can_order_two_methods_differently() -> None:
-    def summary(short: float, long: float) -> Summary:
-        made = Summary(CPU)
+    def summary(short: float, long: float) -> RunSummary:
+        made = RunSummary(CPU)
         made.add(Metrics(num_steps=10, num_step_tokens=int(10 * short)))
         made.add(Metrics(num_steps=1000, num_step_tokens=int(1000 * long)))
         return made
@@ -160,7 +160,7 @@ def test_pooled_and_per_prompt_means_can_order_two_methods_differently() -> None
 
 
 def test_summary_adds_everything() -> None:
-    summary = Summary(CPU)
+    summary = RunSummary(CPU)
     first, second = measure(step(CHAIN, [1])), measure(step(TREE, [2, 4]), step(TREE, []))
     summary.add(first)
     summary.add(second)
@@ -175,10 +175,10 @@ def test_summary_adds_everything() -> None:
 
 
 def test_warm_answers_are_reported_apart() -> None:
-    summary = Summary(CPU)
+    summary = RunSummary(CPU)
     summary.add(measure(step(TREE, [2])))
     assert not {"cold", "warm"} & set(summary.as_dict()), "this drafter keeps nothing"
-    summary = Summary(CPU)
+    summary = RunSummary(CPU)
     summary.add(measure(step(TREE, []), step(TREE, [])), warm=False)
     summary.add(measure(step(TREE, [2, 4])), warm=True)
     found = summary.as_dict()

@@ -65,3 +65,7 @@ def test_anything_else_is_refused(change: dict[str, Any]) -> None:
         CostTable.of(TABLE.as_dict() | change)
     with pytest.raises(ValueError, match="not a table of costs"):
         CostTable.of(None)
+
+
+def test_a_draft_cost_without_levels() -> None:
+    assert DraftCost(root_ms=1.0, widths=(1,), level_ms=(0.0,)).ms([1, 4, 4]) == 1.0

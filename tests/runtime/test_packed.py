@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from specframe.cache.base import CacheManager
 from specframe.cache.dynamic import DynamicCache
 from specframe.compose.build import load
-from specframe.costs.ceilings import Weights
+from specframe.costs.ceilings import PassWorkload
 from specframe.errors import IncompatibleComponents
 from specframe.kernel import library as kernel
-from specframe.kernel import matrix
-from specframe.kernel.matrix import Kept, PackedLinear, PackedMatrix, pack_linears
+from specframe.kernel import packed_linear
+from specframe.kernel.packed_linear import PackedLinear, PackedMatrix, Precision, pack_linears
 from specframe.kernel.trunk import FusedTrunk
 from specframe.runtime.eager import Eager
-from specframe.runtime.packed import PackedMatrix as PackedRuntime
+from specframe.runtime.packed import Packed as PackedRuntime
 from specframe.runtime.packed import _compiled
 from specframe.target.hf import HF
 from specframe.types import Rows
@@ -51,11 +51,11 @@ def both(name: str, **changes: Any) -> tuple[HF, HF]:
     return HF.of(made, runtime=Eager(buckets=None)), packed
 
 
-@pytest.mark.parametrize("form", get_args(Kept))
+@pytest.mark.parametrize("form", get_args(Precision))
 @pytest.mark.parametrize("shape", [(64, 16), (1, 7), (33, 24), (95, 576), (130, 40)])
-def test_products(shape: tuple[int, int], form: Kept) -> None:
+def test_products(shape: tuple[int, int], form: Precision) -> None:
     weight, bias = torch.randn(shape), torch.randn(shape[0])
-    packed = PackedMatrix(weight, bias, kept=form)
+    packed = PackedMatrix(weight, bias, precision=form)
     kept = packed.unpacked().float()
     if form == "int8":  # half a step of each column's scale
         steps = weight.abs().amax(1, keepdim=True) / 127
@@ -73,9 +73,9 @@ def test_products(shape: tuple[int, int], form: Kept) -> None:
 
 def test_rounding_takes_its_rows_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(95, 24)
-    whole = PackedMatrix(weight, kept="int8").unpacked()
-    monkeypatch.setattr(matrix, "_ROWS", 16)
-    assert torch.equal(PackedMatrix(weight, kept="int8").unpacked(), whole)
+    whole = PackedMatrix(weight, precision="int8").unpacked()
+    monkeypatch.setattr(packed_linear, "_ROWS", 16)
+    assert torch.equal(PackedMatrix(weight, precision="int8").unpacked(), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -86,7 +86,7 @@ def test_rows_of_another_dtype_are_computed_in_float32(dtype: torch.dtype) -> No
 
 def test_a_layer_looks_as_it_did() -> None:
     layer = nn.Linear(24, 33)
-    packed = PackedLinear(layer, kept="float32")
+    packed = PackedLinear(layer, precision="float32")
     assert torch.equal(packed.weight, layer.weight)
     assert packed.bias is not None
     assert torch.equal(packed.bias, layer.bias)
@@ -264,12 +264,12 @@ def test_each_weight_goes_when_it_is_packed(monkeypatch: pytest.MonkeyPatch) -> 
     alive = []
 
     class Counting(PackedLinear):
-        def __init__(self, layer: nn.Linear, *, kept: Kept) -> None:
-            super().__init__(layer, kept=kept)
+        def __init__(self, layer: nn.Linear, *, precision: Precision) -> None:
+            super().__init__(layer, precision=precision)
             alive.append(sum(one() is not None for one in weights))
 
-    monkeypatch.setattr(matrix, "PackedLinear", Counting)
-    pack_linears(held, kept="float32")
+    monkeypatch.setattr(packed_linear, "PackedLinear", Counting)
+    pack_linears(held, precision="float32")
     assert alive == [6, 5, 4, 3, 2, 1]
 
 
@@ -292,7 +292,7 @@ def test_a_mapped_weight_leaves_memory_once_packed(written: bool, tmp_path: Path
     layer = nn.Linear(*reversed(shape), bias=False)
     layer.weight = nn.Parameter(mapped)
     held = nn.Sequential(layer)
-    pack_linears(held, kept="float32")
+    pack_linears(held, precision="float32")
     assert (_resident(mapped.data_ptr()) >= mapped.nbytes) == written
     assert torch.equal(held[0].packed.unpacked(), values)
     assert torch.equal(mapped, values), "whoever else holds the weight reads it as it was"
@@ -304,38 +304,38 @@ def test_what_a_pass_reads_is_counted_alike() -> None:
         cache = DynamicCache()
         cache.open(0, columns=8, device=target.device)
         target.prefill([3, 1, 4], cache)
-        found.append(Weights.of(target, cache))
+        found.append(PassWorkload.of(target, cache))
     assert found[0] == found[1]
     assert found[0] is not None
 
 
 @pytest.mark.parametrize(("form", "size"), [("bfloat16", 2), ("int8", 1)])
-def test_what_a_pass_reads_is_counted_as_it_is_kept(form: Kept, size: int) -> None:
+def test_what_a_pass_reads_is_counted_as_it_is_kept(form: Precision, size: int) -> None:
     target = HF.of(model("llama", **WIDE).float(), runtime=runtime(weights=form))
     cache = DynamicCache()
     cache.open(0, columns=8, device=target.device)
     target.prefill([3, 1, 4], cache)
-    found = Weights.of(target, cache)
+    found = PassWorkload.of(target, cache)
     assert found is not None
     outputs = sum(one.out_features for one in target.model.modules() if type(one) is PackedLinear)
     assert found.bytes == size * found.parameters + (4 * outputs if form == "int8" else 0)
 
 
 @pytest.mark.parametrize("form", ["bfloat16", "int8"])
-def test_weights_are_rounded_and_nothing_else(form: Kept) -> None:
+def test_weights_are_rounded_and_nothing_else(form: Precision) -> None:
     made = model("llama", **WIDE).float()
     rounded = copy.deepcopy(made)
     for layer in rounded.modules():
         if isinstance(layer, nn.Linear):
-            layer.weight.data = PackedMatrix(layer.weight, kept=form).unpacked().float()
+            layer.weight.data = PackedMatrix(layer.weight, precision=form).unpacked().float()
     packed = HF.of(made, runtime=runtime(weights=form))
     plain = HF.of(rounded, runtime=Eager(buckets=None))
     found, expected = scored(packed, [-1, 0, 1]), scored(plain, [-1, 0, 1])
     torch.testing.assert_close(found.logits, expected.logits, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("form", get_args(Kept))
-def test_rounded_weights_say_so(form: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("form", get_args(Precision))
+def test_rounded_weights_say_so(form: Precision, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["target=toy", "drafter=none", f"runtime.weights={form}", "require_lossless=true"]
     made = runtime(weights=form)
     if form == "float32":

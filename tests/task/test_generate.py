@@ -18,7 +18,7 @@ import pytest
 
 import specframe
 from specframe.errors import ConfigError
-from specframe.measure.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, RunSummary
 from specframe.session.engine import Engine, Event
 from specframe.session.manifest import recorded
 from specframe.task.base import Job
@@ -254,7 +254,7 @@ def test_a_narrow_encoding_is_no_error() -> None:
     out = io.TextIOWrapper(raw, encoding="ascii")
     display = Display(colour="never", out=out)
     display.answer(iter([Event("first", 1, "é", 0)]))
-    display.table(Summary(specframe.load(TOY).parts.target.device), ["length"])
+    display.table(RunSummary(specframe.load(TOY).parts.target.device), ["length"])
     out.flush()
     assert raw.getvalue().startswith(b"?\n")
 
@@ -271,7 +271,7 @@ def test_no_colour_where_none_is_wanted(
 
 
 def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = Summary(specframe.load(TOY).parts.target.device)
+    summary = RunSummary(specframe.load(TOY).parts.target.device)
     assert _time_left(summary, 0, 10) == ""
     summary.add(Metrics(total_s=10.0))
     assert _time_left(summary, 1, 3) == "about 20 s left"

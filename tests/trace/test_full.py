@@ -18,7 +18,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.task.replay.recorded import read_record
 from specframe.trace.full import FullTrace, OneToken
-from specframe.tracing.positions import INDEX, PositionFile, read_positions
+from specframe.tracing.traced_positions import ANSWERS_FILE, TracedAnswer
 from specframe.tree.dynamic import Beams, DynamicTree
 from specframe.types import Budget
 from tests.contract import make
@@ -82,22 +82,6 @@ def test_top_k_and_the_tail(tmp_path: Path) -> None:
         assert laws.ids.shape == (len(laws.nodes), 2)
         assert abs(laws.top.sum(-1) + laws.tail - 1).max() < 1e-6
         assert laws.tail.max() > 0
-
-
-def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
-    folder = record(tmp_path, "drafter=router", "drafter.mode=merge", "tree=dynamic")
-    file = folder / "positions" / "00000.npz"
-    positions = read_positions(file)
-    assert {call.source for one in positions for call in one.calls} == {"ngram", "lm"}
-    PositionFile(positions).write(tmp_path / "again.npz")
-    again = read_positions(tmp_path / "again.npz")
-    for one, other in zip(positions, again, strict=True):
-        for call, same in zip(one.calls, other.calls, strict=True):
-            assert call.facts() == same.facts()
-            assert (call.tokens == same.tokens).all()
-    file.write_bytes(b"no")
-    with pytest.raises(ConfigError, match=r"00000\.npz: not positions of trace=full"):
-        read_positions(file)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -171,15 +155,15 @@ def test_whole_branches_are_refused(tmp_path: Path) -> None:
 def test_an_answer_that_was_cut_short_is_not_there_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen, inner = [], PositionFile.write
+    seen, inner = [], TracedAnswer.write
 
-    def failing(self: PositionFile, path: Path) -> None:
+    def failing(self: TracedAnswer, path: Path) -> None:
         seen.append(path)
         if len(seen) == 2:
             raise KeyboardInterrupt
         inner(self, path)
 
-    monkeypatch.setattr(PositionFile, "write", failing)
+    monkeypatch.setattr(TracedAnswer, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         record(tmp_path, "drafter=lm")
     assert len(read_record(tmp_path).answers) == 1
@@ -192,7 +176,7 @@ def test_an_answer_that_was_cut_short_is_not_there_and_the_run_goes_on(
     with pytest.raises(SystemExit):
         record(tmp_path, "drafter=lm", prompts=("cab",))
     assert "answer 0 there is of another prompt" in capsys.readouterr().err
-    assert len((tmp_path / INDEX).read_text().splitlines()) == 2
+    assert len((tmp_path / ANSWERS_FILE).read_text().splitlines()) == 2
 
 
 def test_one_token_is_the_targets_own() -> None:

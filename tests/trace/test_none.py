@@ -13,7 +13,7 @@ from specframe.accept.base import RULES, AcceptRule
 from specframe.law.laws import Laws
 from specframe.task.base import Job
 from specframe.task.generate import Generate
-from specframe.trace.base import TRACES, Asked
+from specframe.trace.base import TRACES, TracedPrompt
 from specframe.trace.none import NoTrace
 
 
@@ -36,8 +36,8 @@ def test_it_is_off_and_the_default_of_a_job(tmp_path: Path) -> None:
     assert isinstance(job(tmp_path).trace, NoTrace)
     engine = load(["target=toy", "drafter=none"])
     recorder = NoTrace().open(engine, tmp_path, {})
-    asked = Asked(number=0, id=None, category=None, prompt="a", prompt_tokens=[0])
-    assert (NoTrace().watched(engine), list(recorder.watch(asked))) == (engine, [])
+    asked = TracedPrompt(number=0, id=None, category=None, prompt="a", prompt_tokens=[0])
+    assert (NoTrace().traced_engine(engine), list(recorder.begin(asked))) == (engine, [])
     assert not list(tmp_path.iterdir())
 
 

@@ -19,16 +19,15 @@ from specframe.errors import IncompatibleComponents
 from specframe.records import StepRecord
 from specframe.task.base import TASKS, Job
 from specframe.task.generate import Generate
-from specframe.trace.base import Asked
-from specframe.trace.steps import FILE, StepTrace
-from specframe.tracing.glyphs import Glyphs
+from specframe.trace.base import TracedPrompt
+from specframe.trace.steps import TRACE_FILE, StepTrace
 from tests.counting import HostReads
-from tests.small_models import Composition, speller, stop_config, toy
+from tests.small_models import Composition, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
 
 TOY = ("target=toy", "max_new_tokens=24")
-ASKED = Asked(number=3, id="x", category="qa", prompt="abcab", prompt_tokens=[0, 1, 2, 0, 1])
+ASKED = TracedPrompt(number=3, id="x", category="qa", prompt="abcab", prompt_tokens=[0, 1, 2, 0, 1])
 METHODS = [
     ("drafter=lm", "tree=dynamic"),
     ("drafter=lm", "tree=chain", "accept=rejection", "sampling.temperature=1"),
@@ -65,14 +64,14 @@ def traced(
     """Lines of one answer, its records, and its tokens."""
     engine, kept = load([*TOY, *words]), Kept()
     with StepTrace(softmax=softmax).open(engine, folder, {}) as recorder:
-        watchers = [kept, *recorder.watch(ASKED)]
+        watchers = [kept, *recorder.begin(ASKED)]
         made = engine.generate(ASKED.prompt_tokens, observers=watchers)
         recorder.end(made, {"prefill_s": 0.25, "num_steps": len(kept.records)})
     return lines(folder), kept.records, made.tokens
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    text = (folder / FILE).read_text(encoding="utf-8")
+    text = (folder / TRACE_FILE).read_text(encoding="utf-8")
     return [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
 
 
@@ -172,7 +171,7 @@ def test_a_stop_cuts(tmp_path: Path) -> None:
         engine.stop = stop_config(eos=[stop])
         made = engine.engine(24)
         with StepTrace(softmax=False).open(made, tmp_path, {}) as recorder:
-            answer = made.generate([0, 1, 2], observers=recorder.watch(ASKED))
+            answer = made.generate([0, 1, 2], observers=recorder.begin(ASKED))
             recorder.end(answer, {"prefill_s": 0.0})
         *_, last, end = lines(tmp_path)
         assert end["finish_reason"] == "eos"
@@ -186,7 +185,7 @@ def test_a_stop_cuts(tmp_path: Path) -> None:
 def test_a_killed_run_keeps_its_lines(tmp_path: Path) -> None:
     engine = load([*TOY, "drafter=lm"])
     recorder = StepTrace(softmax=True).open(engine, tmp_path, {})
-    loop = engine.decoding(observers=recorder.watch(ASKED))
+    loop = engine.decoding(observers=recorder.begin(ASKED))
     loop.begin(ASKED.prompt_tokens)
     for done in range(3):
         loop.step()
@@ -220,20 +219,9 @@ def test_it_reads_once_a_step(
     reads = HostReads()
     watch(reads, given.target, given.cache, monkeypatch)
     with StepTrace(softmax=True).open(given.engine(), tmp_path, {}) as recorder:
-        loop = given.decoding(16, recorder.watch(ASKED))
+        loop = given.decoding(16, recorder.begin(ASKED))
         for seen in read_in(loop, reads, (1, 2, 1, 2)):
             assert len(seen) == declared(given, loop) + StepTrace.host_reads, seen
-
-
-def test_tokens_are_shown_readably() -> None:
-    engine = Composition(target=speller()).engine()
-    glyphs, tokenizer = Glyphs(engine), speller().tokenizer
-    assert tokenizer is not None
-    euro = tokenizer.encode("a €\n")
-    shown = [glyphs.text(token) for token in euro]
-    assert shown == ["a", " ", "<E2>", "<82>", "<AC>", "\n"]
-    assert glyphs.quoted(euro[-1]) == r"'\n'"
-    assert glyphs.text(1) == "</s>"
 
 
 def test_through_the_command(tmp_path: Path) -> None:
@@ -270,7 +258,7 @@ def test_several_answers_and_one_that_cannot_be_given(tmp_path: Path) -> None:
 def test_one_token_has_no_step(tmp_path: Path) -> None:
     engine = load([*TOY, "drafter=lm"])
     with StepTrace(softmax=False).open(engine, tmp_path, {}) as recorder:
-        made = engine.generate([1, 2], max_new_tokens=1, observers=recorder.watch(ASKED))
+        made = engine.generate([1, 2], max_new_tokens=1, observers=recorder.begin(ASKED))
         recorder.end(made, {"prefill_s": 0.5})
     answer, end = lines(tmp_path)
     assert (answer["tokens"], answer["prefill_ms"], end["text"]) == (made.tokens, 500.0, made.text)
@@ -289,10 +277,10 @@ def test_nothing_large_is_kept_past_a_step(tmp_path: Path) -> None:
     """A record's tensors live until the next pass: what waits to be written has none of them."""
     engine = load([*TOY, "drafter=lm"])
     recorder: Any = StepTrace(softmax=True).open(engine, tmp_path, {})
-    loop = engine.decoding(observers=recorder.watch(ASKED))
+    loop = engine.decoding(observers=recorder.begin(ASKED))
     loop.begin(ASKED.prompt_tokens)
     record = loop.step()
-    left = recorder._left
+    left = recorder._pending
     held = [one for one in vars(left).values() if isinstance(one, torch.Tensor)]
     for one in (record.draft.tokens, record.out.logits, record.verdict.path):
         assert all(one.data_ptr() != mine.data_ptr() for mine in held)

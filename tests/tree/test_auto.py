@@ -17,7 +17,7 @@ from specframe.drafter.ngram import Ngram
 from specframe.lookup.foresight import Prospect
 from specframe.lookup.trie import Trie
 from specframe.planning.cost_table import CostTable, DraftCost
-from specframe.planning.speed import Speeds
+from specframe.planning.tree_speed import TreeSpeeds
 from specframe.records import StepRecord
 from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
 from specframe.tree.auto import AutoTree
@@ -95,7 +95,7 @@ def test_a_network_drafts_the_tree_of_the_table() -> None:
     composed = Composition(target=target("llama"), drafter=drafter, tree=auto(FREE, max_nodes=9))
     outcome = decode(composed, PROMPT, 30)
     assert outcome.tokens == oracle("llama", PROMPT, 30)
-    speeds = Speeds(costs=FREE, source="lm", right=RIGHT, context=64, closed=False)
+    speeds = TreeSpeeds(costs=FREE, source="lm", right=RIGHT, context=64, closed=False)
     best = speeds.fastest(rows=9, depth=4)
     assert outcome.records[0].draft.num_rows == best.rows == 9
     assert outcome.records[0].num_accepted == max(map(len, best.paths)) > 1

@@ -17,7 +17,7 @@ from specframe.drafter.ouroboros.first_layers import shortened
 from specframe.drafter.ouroboros.writer import Writer
 from specframe.drafting.vocabulary import check_vocabulary
 from specframe.lookup.foresight import Prospect
-from specframe.lookup.ngram_pool import Phrase, Pool
+from specframe.lookup.ngram_pool import NgramPool, Phrase
 from specframe.records import Context, StepRecord
 from specframe.registry import Range
 from specframe.target.base import Target
@@ -83,7 +83,7 @@ class Ouroboros(Retrieval):
         self.ngram = ngram
         self.phrases = phrases
         self.keep_pool = keep_pool
-        self._pool = Pool(size=max(window, phrases))
+        self._pool = NgramPool(size=max(window, phrases))
         self._writer = Writer(
             model=shortened(model, target, layers),
             cache=new_cache(),
@@ -98,7 +98,7 @@ class Ouroboros(Retrieval):
         if self.keep_pool:
             self.warm = len(self._pool) > 0
         else:
-            self._pool = Pool(size=self._pool.size)
+            self._pool = NgramPool(size=self._pool.size)
         self._writer.begin(context, self._pool, ahead=self.draft_tokens)
         self._forget()
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from specframe.cache.base import CacheManager
-from specframe.lookup.ngram_pool import GuessWindow, Pool
+from specframe.lookup.lookahead_window import LookaheadWindow
+from specframe.lookup.ngram_pool import NgramPool
 from specframe.lookup.trie import Trie
 from specframe.records import Context
 from specframe.target.base import Target, verify_rows
@@ -32,7 +33,7 @@ class Writer:
         self._width = width
         self._ngram = ngram
 
-    def begin(self, context: Context, pool: Pool, *, ahead: int) -> None:
+    def begin(self, context: Context, pool: NgramPool, *, ahead: int) -> None:
         """Start a sequence; `ahead`: the most tokens that `write` is asked for."""
         columns = context.max_columns + ahead + 2 * self._width * (self._ngram - 1)
         self.cache.open(0, columns=columns, device=self.model.device)
@@ -40,7 +41,9 @@ class Writer:
         prompt = context.tokens[: context.prompt_length]
         self._ahead = None
         if self._width:
-            self._ahead = GuessWindow(width=self._width, ngram=self._ngram, text=self._read(prompt))
+            self._ahead = LookaheadWindow(
+                width=self._width, ngram=self._ngram, text=self._read(prompt)
+            )
 
     @property
     def _length(self) -> int:

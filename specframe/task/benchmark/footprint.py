@@ -13,8 +13,8 @@ from torch import nn
 
 from specframe.buffers.contiguous import Contiguous
 from specframe.cache.base import CacheManager
-from specframe.kernel.laid_out import LaidOutLinear
-from specframe.kernel.matrix import weight_bytes
+from specframe.kernel.packed_linear import weight_bytes
+from specframe.kernel.reordered_linear import ReorderedLinear
 from specframe.measure.metrics import peak_memory_bytes
 from specframe.prompts.reader import first_prompt
 from specframe.target.base import Target
@@ -67,7 +67,7 @@ def weights_bytes(target: Target) -> int:
         return 0
     model: Any = target.model  # type: ignore[attr-defined]
     held = sum(one.nbytes for one in model.parameters())
-    packed = {one: weight_bytes(one) for one in model.modules() if isinstance(one, LaidOutLinear)}
+    packed = {one: weight_bytes(one) for one in model.modules() if isinstance(one, ReorderedLinear)}
     if getattr(model.config.get_text_config(), "tie_word_embeddings", False):
         packed.pop(model.get_output_embeddings(), None)
     return int(held + sum(packed.values()))

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specframe.costs.ceilings import Ceilings, PassReads, measured
-from specframe.costs.costing import BusyClock, Costing, Extent
+from specframe.costs.ceilings import Ceilings, PassWorkload, measure_ceilings
+from specframe.costs.step_timing import StepTimer, TimingPlan
+from specframe.measure.busy_clock import BusyClock
 from specframe.session.engine import Engine
 from specframe.task.benchmark.compared import PeerSide, WeightsKey, weights_key
 from specframe.task.benchmark.peers import Peer, PeerQuestion
@@ -76,9 +77,9 @@ def _measured(
     """how: capacity of the cache, and who is told of every round."""
     capacity, tick = how
     parts = engine.parts
-    extent = Extent(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
-    costing = Costing(engine, extent, capacity=capacity, tick=lambda _: None)
-    context = costing.extent.contexts[0]
+    extent = TimingPlan(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
+    costing = StepTimer(engine, extent, capacity=capacity, tick=lambda _: None)
+    context = costing.plan.contexts[0]
     runs = _runs(peers, rows, context)
     now = BusyClock(parts.target.device).now
     ours: list[tuple[Sequence[float], Sequence[float]]] = []
@@ -89,9 +90,11 @@ def _measured(
         for name, run in runs.items():
             theirs[name].append([_timed(run, size, now) for size in rows])
         tick(1)
-    weights = PassReads.of(parts.target, parts.cache)
+    weights = PassWorkload.of(parts.target, parts.cache)
     limits: Ceilings | None = (
-        None if weights is None else measured(parts.target, parts.runtime.weights, costing.now)
+        None
+        if weights is None
+        else measure_ceilings(parts.target, parts.runtime.weights, costing.now)
     )
     return Passes(
         target=parts.target.name,

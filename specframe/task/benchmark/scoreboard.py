@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specframe.measure.bootstrap import Bootstrap, efficiency, mean, pooled, speedup, value
+from specframe.measure.bootstrap import Bootstrap, efficiency, mean, point_estimate, pooled, speedup
 from specframe.measure.clock import PHASES
 from specframe.measure.metrics import Metrics, peak_memory_bytes
 from specframe.session.engine import Engine
@@ -52,7 +52,7 @@ class Board:
         if BASELINE in found:
             for key, columns in self._ratios().items():
                 statistic = efficiency if key.startswith("efficiency") else speedup
-                found[key] = value(statistic, columns)
+                found[key] = point_estimate(statistic, columns)
                 intervals[key] = self.bootstrap.interval(statistic, columns)
         return found | self._agreement() | self._scores() | {"intervals": intervals}
 
@@ -81,7 +81,7 @@ class Board:
         peaks = [one.peak_memory_bytes for one in turns if one.peak_memory_bytes is not None]
         return {
             **counted,
-            "acceptance_length_mean_over_prompts": value(mean, [_lengths(prompts)]),
+            "acceptance_length_mean_over_prompts": point_estimate(mean, [_lengths(prompts)]),
             **_latency(turns),
             "peak_memory_bytes": max(peaks, default=None),
             "split": _split(turns),

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from rich.console import Console
 from rich.table import Table
 
-from specframe.costs.calibration import Calibrator, RankCounts
+from specframe.costs.calibration import Calibrator
+from specframe.costs.rank_counts import RankCounts
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.planning.rank_paths import (
     RankPath,

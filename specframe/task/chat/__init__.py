@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from specframe.errors import ConfigError
-from specframe.measure.metrics import Metrics, Summary
+from specframe.measure.metrics import Metrics, RunSummary
 from specframe.records import is_warm
 from specframe.session.engine import Generation
 from specframe.session.manifest import write_json
@@ -73,7 +73,7 @@ class ChatKeep:
     """generations.jsonl and metrics.json of a chat, written turn by turn."""
 
     def __init__(self, job: Job) -> None:
-        self.summary = Summary(job.engine.parts.target.device)
+        self.summary = RunSummary(job.engine.parts.target.device)
         self.reasons: list[str] = []
         self._folder = job.output_dir
 

@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from specframe.costs.ceilings import Ceilings, MeasuredPass, PassReads, measured
-from specframe.costs.costing import Costing, Extent, row_counts
-from specframe.costs.fingerprint import fingerprint, keep
-from specframe.costs.supply import CostSample, judged, shares_of, with_shares
+from specframe.costs.ceilings import Ceilings, MeasuredPass, PassWorkload, measure_ceilings
+from specframe.costs.fingerprint import fingerprint
+from specframe.costs.rank_accuracy import (
+    CalibrationSample,
+    accuracy_from,
+    measured_accuracy,
+    with_accuracy,
+)
+from specframe.costs.step_timing import StepTimer, TimingPlan, row_counts
+from specframe.costs.stored_costs import save_costs
 from specframe.errors import ConfigError
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.registry import Range
@@ -67,12 +73,12 @@ class Profile(Task):
                 raise ValueError(f"task.{name}={values} must grow, such as [1, 8]")
         self.extent = (rows, tuple(contexts), tuple(widths), repeats)
         self.calibration = calibration
-        self.sample = CostSample(prompts=prompts, tokens=tokens, depth=_DEPTH, top_k=_TOP_K)
+        self.sample = CalibrationSample(prompts=prompts, tokens=tokens, depth=_DEPTH, top_k=_TOP_K)
 
     def run(self, job: Job) -> int:
         found = self._measure(job)
         here = fingerprint(job.engine, job.config)
-        path = keep(here, found.costs)
+        path = save_costs(here, found.costs)
         findings = Findings(
             costs=found.costs,
             shares=found.shares,
@@ -101,7 +107,7 @@ class Profile(Task):
     def _measure(self, job: Job) -> _Measured:
         engine, (most, contexts, widths, repeats) = job.engine, self.extent
         aux = engine.parts.drafter.traits.needs.aux_rows
-        extent = Extent(
+        extent = TimingPlan(
             rows=row_counts(most + aux, engine.parts.runtime.launch.buckets),
             contexts=contexts,
             widths=widths,
@@ -110,17 +116,19 @@ class Profile(Task):
         known = self._given(job)
         with Steps("profile", total=extent.num_steps + self.sample.prompts + 1) as steps:
             capacity = job.config["cache"].get("capacity")
-            costing = Costing(engine, extent, capacity=capacity, tick=steps.add)
+            costing = StepTimer(engine, extent, capacity=capacity, tick=steps.add)
             costs = costing.table()
-            weights = PassReads.of(engine.parts.target, engine.parts.cache)
-            ceilings = measured(engine.parts.target, engine.parts.runtime.weights, costing.now)
+            weights = PassWorkload.of(engine.parts.target, engine.parts.cache)
+            ceilings = measure_ceilings(
+                engine.parts.target, engine.parts.runtime.weights, costing.now
+            )
             if known is None:
-                costs = with_shares(costs, engine, job.config, sample=self.sample, tick=steps.add)
+                costs = with_accuracy(costs, engine, job.config, sample=self.sample, tick=steps.add)
             else:
                 costs = replace(costs, right=dict.fromkeys(costs.drafts, known))
             shares = dict(costs.right)
-            for source in costing.looked_up:
-                given = known or judged(engine, source, self.sample, steps.add)
+            for source in costing.lookup_sources:
+                given = known or measured_accuracy(engine, source, self.sample, steps.add)
                 shares[source] = given
             split = split_of(engine, costs, self.sample, steps.add)
         passes = _passes(costs, weights)
@@ -138,7 +146,7 @@ class Profile(Task):
             return None
         try:
             held = json.loads(Path(self.calibration).read_text(encoding="utf-8"))
-            found = shares_of(held, job.engine, job.config)
+            found = accuracy_from(held, job.engine, job.config)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"task.calibration={self.calibration}: no calibration.json of task=calibrate "
@@ -152,7 +160,7 @@ class Profile(Task):
         return found
 
 
-def _passes(costs: CostTable, weights: PassReads | None) -> list[MeasuredPass]:
+def _passes(costs: CostTable, weights: PassWorkload | None) -> list[MeasuredPass]:
     if weights is None:
         return []
     return [

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass
-from specframe.costs.costing import BusyClock
-from specframe.costs.supply import CostSample, prompts_of, with_costs
+from specframe.costs.provider import with_costs
+from specframe.costs.rank_accuracy import CalibrationSample, calibration_prompts
+from specframe.measure.busy_clock import BusyClock
 from specframe.planning.cost_table import CostTable, RankTable
-from specframe.planning.speed import Speeds, TreeChoice, level_widths
+from specframe.planning.tree_speed import TreeChoice, TreeSpeeds, level_widths
 from specframe.session.engine import Engine
 
 _TARGET = ("verify", "accept", "commit")  # phases that the target's pass brings with it
@@ -21,7 +22,7 @@ _DEEPEST = 16  # levels that a tree is looked for in
 
 
 def split_of(
-    engine: Engine, costs: CostTable, sample: CostSample, tick: Callable[[int], None]
+    engine: Engine, costs: CostTable, sample: CalibrationSample, tick: Callable[[int], None]
 ) -> dict[str, float]:
     """Milliseconds by phase of the composed method, over the answer to a built-in prompt."""
     parts = engine.parts
@@ -29,7 +30,7 @@ def split_of(
     run = Engine(replace(parts, tree=with_costs(parts.tree, costs)), settings)
     spent: Counter[str] = Counter()
     clock = BusyClock(parts.target.device)
-    for emission in run.decoding(clock=clock).run(run.encode(prompts_of(engine, 1)[0])):
+    for emission in run.decoding(clock=clock).run(run.encode(calibration_prompts(engine, 1)[0])):
         if emission.record is not None:
             spent.update(clock.durations_ms(emission.record.marks))
     tick(1)
@@ -102,14 +103,14 @@ class Findings:
         return f"time after prefill, as composed: {shares}"
 
     def _tree(self, source: str) -> str:
-        speeds = Speeds(
+        speeds = TreeSpeeds(
             costs=self.costs,
             source=source,
             right=self.shares[source],
             context=self.costs.contexts[0],
             closed=self.closed,
         )
-        sizes = speeds.by_rows(rows=self.rows, depth=_DEEPEST)
+        sizes = speeds.fastest_by_rows(rows=self.rows, depth=_DEEPEST)
         best = max(sizes.values(), key=lambda one: (one.speed, -one.rows))
         plain = sizes[1]
         if not best.paths:

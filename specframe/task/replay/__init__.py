@@ -15,7 +15,7 @@ from rich.table import Table
 from specframe.accept.base import RULES, AcceptRule
 from specframe.compose.binding import bind
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.measure.bootstrap import Bootstrap, pooled, value
+from specframe.measure.bootstrap import Bootstrap, point_estimate, pooled
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
@@ -123,7 +123,7 @@ class Replay(Task):
             "max_nodes": policy.max_nodes,
             "estimate": scored.estimate,
             "num_prompts": len(answers),
-            "acceptance_length": value(pooled, columns),
+            "acceptance_length": point_estimate(pooled, columns),
             "interval": self.bootstrap.interval(pooled, columns),
             "acceptance_length_mean_over_prompts": statistics.fmean(
                 t / s for t, s in zip(tokens, steps, strict=True)
@@ -132,7 +132,7 @@ class Replay(Task):
             "num_accepted": None if scored.estimate else sum(one.accepted for one in scores),
             "num_drafted": sum(one.drafted for one in scores),
             "drafted_per_step": sum(one.drafted for one in scores) / sum(steps),
-            "oracle_acceptance_length": value(pooled, oracle),
+            "oracle_acceptance_length": point_estimate(pooled, oracle),
             "oracle_interval": self.bootstrap.interval(pooled, oracle),
         }
 

@@ -19,7 +19,14 @@ from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.lookup.foresight import Prospect
 from specframe.storage.lines import read_settings
-from specframe.tracing.positions import INDEX, UNKNOWN, Call, Position, RecordedLaws, read_positions
+from specframe.tracing.traced_positions import (
+    ANSWERS_FILE,
+    UNKNOWN_TOKEN,
+    TracedCall,
+    TracedLaws,
+    TracedPosition,
+    read_positions,
+)
 from specframe.tree.base import TreePolicy
 from specframe.types import Budget, Draft, Frontier, Proposal
 
@@ -63,10 +70,10 @@ class Record:
 
 def read_record(folder: Path) -> Record:
     """The whole answers of a run. Raises ConfigError if there are none."""
-    index = folder / INDEX
+    index = folder / ANSWERS_FILE
     if not index.is_file():
         raise ConfigError(
-            f"{_KEY}={folder}: no {INDEX} there; give the folder of a run with trace=full"
+            f"{_KEY}={folder}: no {ANSWERS_FILE} there; give the folder of a run with trace=full"
         )
     settings = read_settings(index, sort_of=_KEY, things="positions")
     answers = []
@@ -86,11 +93,11 @@ class RecordedPlace:
 
     index: of the root among the answer's tokens."""
 
-    def __init__(self, answer: RecordedAnswer, index: int, position: Position) -> None:
+    def __init__(self, answer: RecordedAnswer, index: int, position: TracedPosition) -> None:
         self.context = [*answer.prompt_tokens, *answer.tokens[: index + 1]]
         self.text = answer.tokens[index + 1 :]
         self._answer, self._position = answer, position
-        self._calls: dict[int, list[tuple[Call, dict[NodePath, int]]]] = {}
+        self._calls: dict[int, list[tuple[TracedCall, dict[NodePath, int]]]] = {}
         self.paths: dict[int, NodePath] = {0: ()}
         for call in position.calls:
             rows = {
@@ -141,7 +148,7 @@ class RecordedPlace:
         )
         policy.grow(builder, self, self._budget(policy))
         draft = builder.build()
-        if any(bool((call.tokens == UNKNOWN).any()) for call in draft.calls):
+        if any(bool((call.tokens == UNKNOWN_TOKEN).any()) for call in draft.calls):
             raise IncompatibleComponents(
                 f"after {len(self.context) - len(self._answer.prompt_tokens)} tokens of answer "
                 f"{self._answer.id} the tree asks for children that were not recorded, so it is no "
@@ -157,7 +164,7 @@ class RecordedPlace:
         }
 
     @property
-    def recorded_laws(self) -> RecordedLaws:
+    def recorded_laws(self) -> TracedLaws:
         return self._position.laws
 
     def _budget(self, policy: TreePolicy) -> Budget:
@@ -177,11 +184,11 @@ def plain(*, greedy: bool) -> Sampling:
     )
 
 
-def _proposal(call: Call, rows: Sequence[int | None]) -> Proposal:
+def _proposal(call: TracedCall, rows: Sequence[int | None]) -> Proposal:
     """Rows of a call; None: never asked for, -1: a dead node, which has no children."""
     # What the source offered beyond what was recorded is there to be asked for, and refused.
     width = min(call.width, call.tokens.shape[1] + _RANKS)
-    tokens = torch.full((len(rows), width), UNKNOWN)
+    tokens = torch.full((len(rows), width), UNKNOWN_TOKEN)
     scores = torch.full((len(rows), width), -math.inf, dtype=torch.float64)
     for place, row in enumerate(rows):
         if row is None:

@@ -1,9 +1,13 @@
-"""Measures what the steps of an engine cost: passes by rows, drafts by width, look-ups."""
+"""Measures what the steps of an engine cost: passes by rows, drafts by width, look-ups.
+
+A verify pass is timed through the loop itself, with a policy that drafts as many children of the
+root as it is told, so everything that a step does is in its time. Sizes take turns within each
+repeat, so that a machine that slows down meets all of them, and medians are taken.
+"""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +19,7 @@ from specframe.drafter.base import Drafter, Traits
 from specframe.drafting.builder import TreeBuilder
 from specframe.lookup.foresight import prospects_of
 from specframe.loop import Decoding
-from specframe.measure.clock import Clock
+from specframe.measure.busy_clock import BusyClock
 from specframe.planning.cost_table import CostTable, DraftCost
 from specframe.runtime.base import Launch
 from specframe.session.engine import Engine
@@ -40,88 +44,74 @@ def warmup_runs(launch: Launch) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extent:
-    """How much is measured: a pass of each of `rows` (from 1 on) at each of `contexts` tokens,
-    levels of `widths` nodes, all `repeats` times, of which medians are taken."""
+class TimingPlan:
+    """What is measured; of each time the median is taken."""
 
-    rows: tuple[int, ...]
-    contexts: tuple[int, ...]
-    widths: tuple[int, ...]
-    repeats: int
+    rows: tuple[int, ...]  # of a verify pass, from 1 on
+    contexts: tuple[int, ...]  # cached tokens behind which the passes are timed
+    widths: tuple[int, ...]  # nodes of a level that is drafted
+    repeats: int  # of every measurement
 
     @property
     def num_steps(self) -> int:
-        """Passes over rows, those before the count included."""
+        """Number of verify passes over rows, including the first ones, whose time is not taken."""
         return len(self.contexts) * len(self.rows) * (self.repeats + 1)
 
 
-def row_counts(most: int, buckets: Sequence[int] | None) -> tuple[int, ...]:
-    """1, 2, 4, ... up to the first that holds `most` rows, and from 2 on the sizes half way between
-    (kernels of 3 rows may take longer than those of 4); where passes are padded, to what."""
-    found, size = [1], 1
-    while size < most:
+def row_counts(max_rows: int, buckets: Sequence[int] | None) -> tuple[int, ...]:
+    """The numbers of rows to time, up to the first power of two that is at least `max_rows`.
+
+    These are the powers of two and, from 2 on, the sizes half way between two of them, since a
+    kernel may take longer for 3 rows than for 4; where passes are padded, they are the buckets.
+    """
+    counts, size = [1], 1
+    while size < max_rows:
         size *= 2
-        found += [size * 3 // 4, size] if size > 2 else [size]
-    padded = [one for one in buckets or () if one < size]
-    return tuple(sorted({1, *padded, size})) if padded else tuple(found)
+        counts += [size * 3 // 4, size] if size > 2 else [size]
+    padded = [bucket for bucket in buckets or () if bucket < size]
+    return tuple(sorted({1, *padded, size})) if padded else tuple(counts)
 
 
-class BusyClock(Clock):
-    """Waits for the device at every stamp. Where one thread of a CPU computes, its own time counts,
-    so that what else runs on the machine does not; else the time that passes does."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device, synchronise=True)
-        self._device = device
-        self._alone = device.type == "cpu" and torch.get_num_threads() == 1
-
-    def now(self) -> float:
-        """Seconds."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.thread_time() if self._alone else time.perf_counter()
-
-    def _stamp(self) -> object:
-        return self.now()
-
-
-class Costing:
-    """Times the steps of an engine. capacity: of its cache, None for no limit; tick(n): n more of
-    the extent's steps are done. looked_up: the sources that look up, once there is a table."""
+class StepTimer:
+    """Times the steps of an engine."""
 
     def __init__(
         self,
         engine: Engine,
-        extent: Extent,
+        plan: TimingPlan,
         *,
         capacity: int | None,
         tick: Callable[[int], None],
     ) -> None:
+        """capacity: of the engine's cache in tokens, None for no limit.
+
+        tick(n): called when n more of the plan's steps are done.
+        """
         never = StopConfig(eos=[], strings=None, criteria=None)
         self._engine = Engine(engine.parts, replace(engine.settings, stop=never))
         self._device = engine.parts.target.device
         self._clock = BusyClock(self._device)
-        self.looked_up: list[str] = []
+        self.lookup_sources: list[str] = []  # sources that look up, known once there is a table
         self._tick = tick
-        self._unlike = warmup_runs(engine.parts.runtime.launch)  # of these, no time is taken
-        self.extent = extent
-        self.extent = self._fitted(extent, capacity)
+        self._unlike = warmup_runs(engine.parts.runtime.launch)  # so many first runs are not timed
+        self.plan = plan
+        self.plan = self._fitted(plan, capacity)
 
     @torch.inference_mode()
     def table(self) -> CostTable:
-        """Everything but what guesses are worth."""
+        """All that costs time; how often guesses are right is left empty."""
         drafter = self._engine.parts.drafter
-        silent = _Silent(drafter.traits.needs)
-        lines = [self._passes(silent, context) for context in self.extent.contexts]
+        silent = _SilentDrafter(drafter.traits.needs)
+        lines = [self._passes(silent, context) for context in self.plan.contexts]
         lookup_ms, networks = self._look_ups(drafter)
         buckets = self._engine.parts.runtime.launch.buckets
         return CostTable(
-            rows=self.extent.rows,
-            contexts=self.extent.contexts,
+            rows=self.plan.rows,
+            contexts=self.plan.contexts,
             pass_ms=tuple(whole for whole, _ in lines),
             forward_ms=tuple(forward for _, forward in lines),
-            stepped=bool(buckets) and max(buckets or [0]) >= self.extent.rows[-1],
-            looks_up=bool(self.looked_up),
+            stepped=bool(buckets) and max(buckets or [0]) >= self.plan.rows[-1],
+            looks_up=bool(self.lookup_sources),
             lookup_ms=lookup_ms,
             drafts={source: self._levels(drafter, source) for source in networks},
         )
@@ -130,51 +120,51 @@ class Costing:
         self, drafter: Drafter, context: int
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Milliseconds by rows: of a step without the draft, and of the target's pass in it."""
-        policy = _Fixed(max(self.extent.rows))
+        policy = _FixedRows(max(self.plan.rows))
         loop = self._loop(drafter, policy)
         loop.begin(self._text(context))
         spent: defaultdict[int, list[float]] = defaultdict(list)
         forward: defaultdict[int, list[float]] = defaultdict(list)
-        for turn in range(1 - self._unlike, self.extent.repeats + 1):
-            for rows in self.extent.rows:  # in turns, so that a drift of the machine meets all
+        for turn in range(1 - self._unlike, self.plan.repeats + 1):
+            for rows in self.plan.rows:  # in turns, so that a drift of the machine meets all
                 policy.rows = rows
                 phases = loop.clock.durations_ms(loop.step().marks)
                 if turn > 0:
                     spent[rows].append(sum(phases.values()) - phases["draft"])
                     forward[rows].append(phases["verify"])
                 self._tick(turn >= 0)
-        whole = tuple(statistics.median(spent[rows]) for rows in self.extent.rows)
-        return whole, tuple(statistics.median(forward[rows]) for rows in self.extent.rows)
+        whole = tuple(statistics.median(spent[rows]) for rows in self.plan.rows)
+        return whole, tuple(statistics.median(forward[rows]) for rows in self.plan.rows)
 
     def _look_ups(self, drafter: Drafter) -> tuple[float, list[str]]:
         """(ms of a step's look-ups, the sources that run a network)."""
-        policy = _Fixed(2)
+        policy = _FixedRows(2)
         policy.rows = 1
         loop = self._loop(drafter, policy)
-        loop.begin(self._text(self.extent.contexts[0]))
+        loop.begin(self._text(self.plan.contexts[0]))
         spent = []
-        for _ in range(self.extent.repeats + 1):
+        for _ in range(self.plan.repeats + 1):
             start = self.now()
             prospects = prospects_of(drafter)
             spent.append(self.now() - start)
             loop.step()
-        self.looked_up = [one.source for one in prospects if one.known is not None]
-        networks = [one.source for one in prospects if one.known is None]
-        return statistics.median(spent) if self.looked_up else 0.0, networks
+        self.lookup_sources = [each.source for each in prospects if each.known is not None]
+        networks = [each.source for each in prospects if each.known is None]
+        return statistics.median(spent) if self.lookup_sources else 0.0, networks
 
     def _levels(self, drafter: Drafter, source: str) -> DraftCost:
         """Milliseconds of a level by its width."""
-        policy = _Levels(source, now=self.now, widths=self.extent.widths)
+        policy = _TimedLevels(source, now=self.now, widths=self.plan.widths)
         loop = self._loop(drafter, policy)
-        loop.begin(self._text(self.extent.contexts[0]))
-        for turn in range(1 - self._unlike, self.extent.repeats + 1):
-            for width in self.extent.widths:
+        loop.begin(self._text(self.plan.contexts[0]))
+        for turn in range(1 - self._unlike, self.plan.repeats + 1):
+            for width in self.plan.widths:
                 policy.width = width
                 loop.step()
             if turn <= 0:
                 policy.root.clear()
                 policy.below.clear()
-        below = {width: statistics.median(found) for width, found in sorted(policy.below.items())}
+        below = {width: statistics.median(spent) for width, spent in sorted(policy.below.items())}
         return DraftCost(
             root_ms=statistics.median(policy.root or [0.0]),
             widths=tuple(below) or (1,),
@@ -188,8 +178,8 @@ class Costing:
 
     def _steps(self) -> int:
         """Tokens that a run can emit: a pass over a level of nodes gives at most two."""
-        turns = max(len(self.extent.rows), len(self.extent.widths))
-        return 2 * (self.extent.repeats + 1 + self._unlike) * turns + _LEVELS
+        turns = max(len(self.plan.rows), len(self.plan.widths))
+        return 2 * (self.plan.repeats + 1 + self._unlike) * turns + _LEVELS
 
     def _text(self, length: int) -> list[int]:
         size = min(_ALPHABET, self._engine.parts.target.vocab_size)
@@ -199,19 +189,19 @@ class Costing:
         """Milliseconds, once the device is done."""
         return 1e3 * self._clock.now()
 
-    def _fitted(self, extent: Extent, capacity: int | None) -> Extent:
-        """Contexts that leave room for the run."""
+    def _fitted(self, plan: TimingPlan, capacity: int | None) -> TimingPlan:
+        """The plan with contexts that leave room for the run."""
         parts = self._engine.parts
         limits = [parts.target.gives.max_positions, parts.drafter.traits.max_positions, capacity]
-        rows = extent.rows[-1] + parts.drafter.traits.needs.aux_rows
+        rows = plan.rows[-1] + parts.drafter.traits.needs.aux_rows
         most = [limit - self._steps() - 2 * rows for limit in limits if limit is not None]
-        room = max(min(most, default=extent.contexts[-1]), 2)
-        contexts = tuple(sorted({min(context, room) for context in extent.contexts}))
-        return replace(extent, contexts=contexts)
+        room = max(min(most, default=plan.contexts[-1]), 2)
+        contexts = tuple(sorted({min(context, room) for context in plan.contexts}))
+        return replace(plan, contexts=contexts)
 
 
-class _Silent(Drafter):
-    """Drafts nothing; the target hands over what another drafter needs."""
+class _SilentDrafter(Drafter):
+    """Drafts nothing, while the target still hands over what another drafter needs."""
 
     def __init__(self, needs: Needs) -> None:
         self.traits = Traits(needs=Needs(taps=needs.taps), drafts=False, laws="logits")
@@ -220,11 +210,11 @@ class _Silent(Drafter):
         return []
 
 
-class _Fixed(TreePolicy):
-    """As many rows as it is told, all children of the root, decided before any draw."""
+class _FixedRows(TreePolicy):
+    """Drafts as many rows as `rows` says, all children of the root, decided before any draw."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(depth=1, max_nodes=max(most, 2), proposal="place")
+    def __init__(self, max_rows: int) -> None:
+        super().__init__(depth=1, max_nodes=max(max_rows, 2), proposal="place")
         self.rows = 1
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
@@ -235,10 +225,10 @@ class _Fixed(TreePolicy):
             builder.place(builder.root, ids[None])
 
 
-class _Levels(TreePolicy):
-    """Drafts levels of a width and times each, decides before any draw; the bare root is verified.
+class _TimedLevels(TreePolicy):
+    """Drafts levels of one width and times each of them; the bare root is verified.
 
-    root: ms of the root's level; below: width -> ms of the others.
+    It decides before any draw.
     """
 
     def __init__(self, source: str, *, now: Callable[[], float], widths: Sequence[int]) -> None:
@@ -246,12 +236,13 @@ class _Levels(TreePolicy):
         super().__init__(depth=_LEVELS, max_nodes=most, proposal="place")
         self.source = source
         self.width = 1
-        self.root: list[float] = []
-        self.below: defaultdict[int, list[float]] = defaultdict(list)
+        self.root: list[float] = []  # ms of the root's level
+        self.below: defaultdict[int, list[float]] = defaultdict(list)  # width -> ms of the others
         self._now = now
 
     def grow(self, builder: TreeBuilder, source: Source, budget: Budget) -> None:
-        expand = next(one.expand for one in prospects_of(source) if one.source == self.source)
+        prospects = prospects_of(source)
+        expand = next(each.expand for each in prospects if each.source == self.source)
         frontier = builder.root
         for depth in range(_LEVELS):
             start = self._now()

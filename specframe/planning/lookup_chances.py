@@ -1,4 +1,10 @@
-"""How likely looked-up tokens are right: by the length of the match, corrected by the text."""
+"""How likely looked-up tokens are right: by the length of the match, corrected by this sequence.
+
+A look-up knows before the step what it would draft, so every token that the step emits shows
+whether it would have been right, drafted or not. A prior by the length of the match is therefore
+corrected all the time, also while nothing is drafted: tree=auto notices when a text begins to
+repeat itself.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +15,28 @@ from dataclasses import dataclass
 from specframe.lookup.foresight import Prospect
 from specframe.lookup.trie import Trie, TrieNode
 
-_BANDS = (2, 6)  # matched tokens up to which a match counts as short, as middling
-_UNSAID = 2  # tokens that a source which does not tell its match is taken to have matched
+_BANDS = (2, 6)  # a match of up to 2 tokens counts as short, of up to 6 as middling
+_UNSAID = 2  # matched tokens that a source is taken to have which does not say how many it has
 _JUDGED = 8  # children of a node that are judged; the rest hardly ever matter
-_CERTAIN = 0.995  # no token is surer than this
+_CERTAIN = 0.995  # no token is taken to be surer than this
 
 
 @dataclass
 class _Tally:
-    """How many tokens were right, and how many were expected to be."""
+    """How many tokens were right, and how many were expected to be right."""
 
     right: float = 0.0
     expected: float = 0.0
 
 
-class Chances:
+class LookupChances:
     """The chance that a node of a source's trie is right where its parent is.
 
-    Equation: chance = base[m + d - 1] share (right + w) / (expected + w), for a match of m tokens
-    at depth d; share: the node's weight among its siblings; base: how often a token after a match
-    of so many was right (a list, its last entry goes on); w: the weight of that prior, in expected
-    tokens; right and expected: of this sequence so far, apart for short, middling and long matches
-    of each source. Every emitted token is judged, drafted or not, since a look-up is known before.
+    Equation: chance = base[m + d - 1] * share * (right + w) / (expected + w), for a match of m
+    tokens at depth d. share: of the node's weight among its siblings. base: how often a token was
+    right after a match of so many tokens (a list, whose last entry holds from there on). w: weight
+    of this prior, in expected tokens. right and expected: counts of this sequence so far, kept
+    apart for short, middling and long matches of each source.
     """
 
     def __init__(self, base: Sequence[float], *, weight: float) -> None:
@@ -39,7 +45,7 @@ class Chances:
         self._tallies: dict[tuple[str, int], _Tally] = {}
 
     def of(self, source: str, length: int, node: TrieNode) -> list[tuple[TrieNode, float]]:
-        """(child, its chance) of those of a node behind `length` matched tokens, best first."""
+        """(child, chance) of the children of a node behind `length` matched tokens, best first."""
         tally = self._tally(source, length)
         factor = (tally.right + self._weight) / (tally.expected + self._weight)
         return [
@@ -47,10 +53,10 @@ class Chances:
         ]
 
     def learn(self, prospect: Prospect, tokens: Sequence[int]) -> None:
-        """Judge what was known before a step by the tokens that it emitted."""
+        """Judge what was known before a step by the tokens that the step emitted."""
         if prospect.known is None:
             return
-        node, length = prospect.known.root, matched(prospect)
+        node, length = prospect.known.root, match_length(prospect)
         for token in tokens:
             if not node.children:
                 return
@@ -73,43 +79,48 @@ class Chances:
         return self._tallies.setdefault((source, band), _Tally())
 
 
-def matched(prospect: Prospect) -> int:
-    """Tokens of its match."""
+def match_length(prospect: Prospect) -> int:
+    """How many tokens a source has matched, or is taken to have matched."""
     return _UNSAID if prospect.match_length is None else prospect.match_length
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookups:
-    """A node that may be drafted: its tokens from the root on, and how likely all are right."""
+class LikelyPath:
+    """A node that may be drafted."""
 
-    path: tuple[int, ...]
-    chance: float
+    path: tuple[int, ...]  # its tokens from the root on
+    chance: float  # that all of them are right
 
 
-def likeliest(prospect: Prospect, chances: Chances, *, depth: int) -> Iterator[Lookups]:
-    """The nodes of a look-up by falling chance of their paths, parents first; ties: found first."""
+def likeliest_paths(
+    prospect: Prospect, chances: LookupChances, *, depth: int
+) -> Iterator[LikelyPath]:
+    """The nodes of a look-up by falling chance of their paths, parents first.
+
+    Of two paths of the same chance the one that was met first comes first.
+    """
     assert prospect.known is not None
-    length = matched(prospect)
+    length = match_length(prospect)
     heap: list[tuple[float, int, tuple[int, ...], TrieNode]] = []
-    found = 0
+    num_pushed = 0  # the heap compares it where chances are equal
 
     def offer(node: TrieNode, path: tuple[int, ...], above: float) -> None:
-        nonlocal found
+        nonlocal num_pushed
         if len(path) == depth or not node.children:
             return
         for child, chance in chances.of(prospect.source, length + len(path), node):
-            found += 1
-            heapq.heappush(heap, (-above * chance, found, (*path, child.token), child))
+            num_pushed += 1
+            heapq.heappush(heap, (-above * chance, num_pushed, (*path, child.token), child))
 
     offer(prospect.known.root, (), 1.0)
     while heap:
         negative, _, path, node = heapq.heappop(heap)
-        yield Lookups(path=path, chance=-negative)
+        yield LikelyPath(path=path, chance=-negative)
         offer(node, path, -negative)
 
 
-def chain_of(length: int, *, match_length: int) -> Prospect:
-    """A look-up that goes on for `length` tokens without a second opinion, to reckon with."""
+def chain_prospect(length: int, *, match_length: int) -> Prospect:
+    """A look-up of one branch of `length` tokens, for estimates without a text."""
     trie = Trie(max_nodes=length)
     trie.add(range(length))
     return Prospect(source="", expand=lambda _: [], known=trie, match_length=match_length)

@@ -6,7 +6,7 @@ import pytest
 
 from specframe.lookup.foresight import Prospect
 from specframe.lookup.trie import Trie
-from specframe.planning.chances import Chances, chain_of, likeliest
+from specframe.planning.lookup_chances import LookupChances, chain_prospect, likeliest_paths
 
 BASE = [0.2, 0.4, 0.8]
 
@@ -18,13 +18,13 @@ def prospect(branches: dict[tuple[int, ...], float], *, match: int | None = 1) -
     return Prospect(source="text", expand=lambda _: [], known=trie, match_length=match)
 
 
-def found(one: Prospect, chances: Chances, depth: int = 8) -> dict[tuple[int, ...], float]:
-    return {node.path: node.chance for node in likeliest(one, chances, depth=depth)}
+def found(one: Prospect, chances: LookupChances, depth: int = 8) -> dict[tuple[int, ...], float]:
+    return {node.path: node.chance for node in likeliest_paths(one, chances, depth=depth)}
 
 
 def test_chances_follow_the_match_and_the_shares() -> None:
     one = prospect({(5, 6, 7): 3.0, (8,): 1.0})
-    made = found(one, Chances(BASE, weight=8))
+    made = found(one, LookupChances(BASE, weight=8))
     assert list(made) == [(5,), (5, 6), (8,), (5, 6, 7)]
     assert made[5,] == pytest.approx(0.2 * 0.75)
     assert made[8,] == pytest.approx(0.2 * 0.25)
@@ -33,18 +33,18 @@ def test_chances_follow_the_match_and_the_shares() -> None:
 
 
 def test_the_last_entry_goes_on_and_depth_is_kept() -> None:
-    made = found(prospect({(1, 2, 3): 1.0}, match=40), Chances(BASE, weight=8), depth=2)
+    made = found(prospect({(1, 2, 3): 1.0}, match=40), LookupChances(BASE, weight=8), depth=2)
     assert list(made.values()) == pytest.approx([0.8, 0.64])
 
 
 def test_a_source_that_does_not_say_counts_as_two() -> None:
-    made = found(prospect({(1,): 1.0}, match=None), Chances(BASE, weight=8))
+    made = found(prospect({(1,): 1.0}, match=None), LookupChances(BASE, weight=8))
     assert made == {(1,): pytest.approx(0.4)}
 
 
 def test_a_text_that_agrees_raises_them_and_one_that_does_not_lowers_them() -> None:
     one = prospect({(5, 6): 1.0})
-    right, wrong = Chances(BASE, weight=2), Chances(BASE, weight=2)
+    right, wrong = LookupChances(BASE, weight=2), LookupChances(BASE, weight=2)
     right.learn(one, [5, 9])
     wrong.learn(one, [7])
     # Of the short matches: 0.2 + 0.4 expected, 1 right; and 0.2 expected, none right.
@@ -55,18 +55,18 @@ def test_a_text_that_agrees_raises_them_and_one_that_does_not_lowers_them() -> N
 
 
 def test_no_chance_is_certain() -> None:
-    chances = Chances([0.6], weight=0.1)
+    chances = LookupChances([0.6], weight=0.1)
     one = prospect({(1,) * 20: 1.0}, match=30)
     chances.learn(one, [1] * 20)
     assert 0.99 < found(one, chances)[1,] < 1
 
 
 def test_a_network_teaches_nothing() -> None:
-    chances = Chances(BASE, weight=1)
+    chances = LookupChances(BASE, weight=1)
     chances.learn(Prospect(source="net", expand=lambda _: []), [1, 2])
     assert found(prospect({(1,): 1.0}), chances) == {(1,): pytest.approx(0.2)}
 
 
 def test_a_chain_to_reckon_with() -> None:
-    made = found(chain_of(3, match_length=2), Chances(BASE, weight=8))
+    made = found(chain_prospect(3, match_length=2), LookupChances(BASE, weight=8))
     assert list(made.values()) == pytest.approx([0.4, 0.32, 0.256])

@@ -1,4 +1,4 @@
-"""What the drafters said of the nodes of a draft."""
+"""How likely the drafters held the nodes of a draft to be."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from specframe.types import Draft, DrawCall
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """probs [N] float64: probability of each row's token by the drafter's law, or by its score; NaN
-    where it gave none. calls [N]: number of the call that made the row, -1 for none."""
+class DrafterProbs:
+    """By row of a draft: how likely its drafter held the row's token to be."""
 
-    probs: Tensor
-    calls: Tensor
+    probs: Tensor  # [N] float64 by the drafter's law, or else by its score; NaN where it gave none
+    calls: Tensor  # [N] number of the draw call that made the row, -1 for none
 
 
-def drawn(draft: Draft) -> Drawn:
-    """Gathered on the device, for all rows of a draft."""
+def drafter_probs(draft: Draft) -> DrafterProbs:
+    """Gather the probabilities of all rows of a draft, on the device."""
     size, device = draft.num_rows, draft.tokens.device
-    # One place more than rows, for records that met no row.
+    # One entry more than rows, which takes what met no row.
     probs = torch.full((size + 1,), torch.nan, dtype=torch.float64, device=device)
     calls = torch.full((size + 1,), -1, dtype=torch.long, device=device)
-    # Of several records that met in a row, the first one made it: it comes last here.
+    # Of several calls that met in a row, the first one made it, so it is written last.
     for number in range(len(draft.calls) - 1, -1, -1):
         call = draft.calls[number]
         rows = draft.row_of[call.nodes]
         rows = torch.where((rows >= 0) & (call.tokens >= 0), rows, size).reshape(-1)
         calls = calls.index_fill(0, rows, number)
         probs = probs.index_copy(0, rows, _probs(call).reshape(-1))
-    return Drawn(probs[:size], calls[:size])
+    return DrafterProbs(probs[:size], calls[:size])
 
 
 def _probs(call: DrawCall) -> Tensor:
-    """[F, K] float64."""
+    """[F, K] float64, NaN where the call has neither a law nor scores."""
     if call.law is not None and call.indices is not None:
         return call.law.gather(1, call.indices).double()
     if call.scores is None:

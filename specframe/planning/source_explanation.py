@@ -1,20 +1,24 @@
-"""In words: what a table of costs makes of each source of a drafter."""
+"""Says in words what a table of costs makes of each source of a drafter."""
 
 from __future__ import annotations
 
-from specframe.planning.chances import Chances, chain_of, likeliest
 from specframe.planning.cost_table import CostTable
-from specframe.planning.speed import Speeds, TreeChoice, level_widths
+from specframe.planning.lookup_chances import LookupChances, chain_prospect, likeliest_paths
+from specframe.planning.tree_speed import TreeChoice, TreeSpeeds, level_widths
 from specframe.types import Budget
 
-_CONTEXT = 256  # tokens behind which is reckoned
-_LONGEST = 32  # tokens matched up to which is looked
+_CONTEXT = 256  # cached tokens for which costs are read off the table
+_LONGEST = 32  # matched tokens of the longest look-up that is considered
 
 
-def reasons(
-    costs: CostTable, chances: Chances, *, room: Budget, closed: bool, margin: float
+def explain_sources(
+    costs: CostTable, chances: LookupChances, *, room: Budget, closed: bool, margin: float
 ) -> str:
-    """One sentence a source, after one about the passes."""
+    """A clause about the passes, then one about each source, joined by semicolons.
+
+    closed: whether ranks are draws (see `best_first`). margin: by how much a tree must be faster
+    than plain decoding to be drafted, as a share.
+    """
     if not costs.drafts and not costs.looks_up:
         return "there is nothing to draft with"
     plain = costs.step_ms(1, _CONTEXT)
@@ -22,7 +26,7 @@ def reasons(
     ratios = ", ".join(f"{size}: {costs.step_ms(size, _CONTEXT) / plain:.2f}" for size in rows)
     parts = [f"a step of one row takes {plain:.3g} ms, of more so many times that: {ratios}"]
     for source in costs.right:
-        speeds = Speeds(
+        speeds = TreeSpeeds(
             costs=costs,
             source=source,
             right=costs.right[source],
@@ -41,10 +45,10 @@ def _of_network(source: str, best: TreeChoice, costs: CostTable, margin: float) 
     gain = best.speed * plain - 1
     if not best.paths:
         guess = costs.right[source][0][0] if costs.right[source] else 0.0
-        one = costs.step_ms(2, _CONTEXT) + costs.draft_ms(source, [1])
+        two_rows = costs.step_ms(2, _CONTEXT) + costs.draft_ms(source, [1])
         return (
             f"{source} drafts nothing: its first guess is right in {100 * guess:.0f} %, and one "
-            f"row more with its draft takes {one / plain:.2f} times a plain step"
+            f"row more with its draft takes {two_rows / plain:.2f} times a plain step"
         )
     tree = (
         f"{best.rows} rows, {len(level_widths(best.paths))} deep: {best.tokens:.2f} tokens in "
@@ -55,11 +59,11 @@ def _of_network(source: str, best: TreeChoice, costs: CostTable, margin: float) 
     return f"{source} drafts {tree}"
 
 
-def _of_lookup(costs: CostTable, chances: Chances, room: Budget, margin: float) -> str:
+def _of_lookup(costs: CostTable, chances: LookupChances, room: Budget, margin: float) -> str:
     for length in range(1, _LONGEST + 1):
         most, speed, tokens = 0, (1 + margin) / costs.step_ms(1, _CONTEXT), 1.0
-        chain = chain_of(min(room.depth, room.rows - 1), match_length=length)
-        for size, node in enumerate(likeliest(chain, chances, depth=room.depth), start=1):
+        chain = chain_prospect(min(room.depth, room.rows - 1), match_length=length)
+        for size, node in enumerate(likeliest_paths(chain, chances, depth=room.depth), start=1):
             tokens += node.chance
             ahead = tokens / costs.step_ms(1 + size, _CONTEXT)
             most, speed = (size, ahead) if ahead > speed else (most, speed)

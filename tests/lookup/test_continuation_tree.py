@@ -7,28 +7,30 @@ from collections.abc import Sequence
 
 import pytest
 
-from specframe.lookup.counts import Growth, grow
-from specframe.lookup.suffix_automaton import Automaton
+from specframe.lookup.continuation_tree import ContinuationTree, likeliest_continuations
+from specframe.lookup.suffix_automaton import SuffixAutomaton
 
 
 class Exact:
-    """Counts of a text by search; a place is the context itself."""
+    """Counts of a text by search; a location is the context itself."""
 
     def __init__(self, text: Sequence[int]) -> None:
         self.text = list(text)
 
-    def count(self, place: Sequence[int]) -> int:
-        size = len(place)
-        return sum(self.text[i - size : i] == list(place) for i in range(size, len(self.text) + 1))
+    def count(self, location: Sequence[int]) -> int:
+        size = len(location)
+        return sum(
+            self.text[i - size : i] == list(location) for i in range(size, len(self.text) + 1)
+        )
 
     def children(
-        self, place: Sequence[int], least: float = 0.0
+        self, location: Sequence[int], min_count: float = 0.0
     ) -> list[tuple[int, int, list[int]]]:
         found = []
         for token in sorted(set(self.text)):
-            count = self.count([*place, token])
-            if count and count >= least:
-                found.append((token, count, [*place, token]))
+            count = self.count([*location, token])
+            if count and count >= min_count:
+                found.append((token, count, [*location, token]))
         return found
 
 
@@ -44,28 +46,28 @@ def shares(exact: Exact, context: list[int], depth: int) -> dict[tuple[int, ...]
     return found
 
 
-def grown(text: Sequence[int], context: list[int], **numbers: float) -> Growth:
+def grown(text: Sequence[int], context: list[int], **numbers: float) -> ContinuationTree:
     """By the automaton of `text`, whose end `context` is."""
-    made = Automaton(max_counted=32)
+    made = SuffixAutomaton(max_counted=32)
     for token in text:
         made.push(token)
     place = next(one for one in made.matches() if one.length >= len(context))
     limits = {"max_nodes": 8, "max_depth": 4, "min_probability": 0.0, **numbers}
-    return grow(made, place, total=made.count(place), **limits)  # type: ignore[arg-type]
+    return likeliest_continuations(made, place, total=made.count(place), **limits)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_likeliest_nodes_are_taken(seed: int) -> None:
     dice = random.Random(seed)
     text = [dice.randrange(3) for _ in range(dice.randint(8, 40))]
-    made = Automaton(max_counted=32)
+    made = SuffixAutomaton(max_counted=32)
     for token in text:
         made.push(token)
     match = next(iter(made.matches()), None)
     if match is None:
         return
     floor, room = dice.choice([0.0, 0.15, 0.4]), dice.randint(1, 12)
-    tree = grow(
+    tree = likeliest_continuations(
         made,
         match,
         total=made.count(match),

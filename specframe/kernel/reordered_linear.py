@@ -1,4 +1,4 @@
-"""A linear layer over a weight that is laid out anew, whoever lays it out."""
+"""A linear layer over a weight in another order of memory, whichever kernel put it in order."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Protocol
 from torch import Tensor, nn
 
 
-class LaidOut(Protocol):
-    """A weight [columns, k] as a kernel wants it. Call it with x [..., k]."""
+class ReorderedWeight(Protocol):
+    """A weight [columns, k] in the order in which a kernel reads it. Call it with x [..., k]."""
 
     bias: Tensor | None
 
     @property
     def nbytes(self) -> int:
-        """Of the weight as it is kept."""
+        """Bytes of the weight as it lies in memory."""
 
     def unpacked(self) -> Tensor:
-        """[columns, k] a copy of the weight that it computes with."""
+        """[columns, k] a copy, in plain order, of the weight that it computes with."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x times the transposed weight, plus bias."""
 
 
-class LaidOutLinear(nn.Module):
-    """A linear layer of float32 on a CPU, for inference, which holds its weight laid out alone."""
+class ReorderedLinear(nn.Module):
+    """A float32 linear layer on a CPU, for inference, with its weight in a kernel's order only."""
 
-    def __init__(self, layer: nn.Linear, packed: LaidOut) -> None:
+    def __init__(self, layer: nn.Linear, packed: ReorderedWeight) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.packed = packed
 
     @property
     def weight(self) -> Tensor:
-        """[out, in] a copy, for whoever looks at a model's weights."""
+        """[out, in] a copy in plain order, for code that looks at a model's weights."""
         return self.packed.unpacked()
 
     @property

@@ -1,4 +1,4 @@
-"""One token as text that can be read: special tokens by name, parts of a character as bytes."""
+"""The text of a single token: special tokens by their names, parts of a character as bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from specframe.session.engine import Engine
 
 
-class Glyphs:
-    """Texts of single tokens, remembered. A target without a tokenizer has the ids."""
+class TokenTexts:
+    """Texts of single tokens, each made once. Without a tokenizer they are the ids."""
 
     def __init__(self, engine: Engine) -> None:
         self._decode = engine.decode
@@ -18,13 +18,13 @@ class Glyphs:
         self._pieces = {token: piece for piece, token in words.items()}
 
     def text(self, token: int) -> str:
-        """`" the"`, `"<|im_end|>"`, `"<E2><80>"`."""
+        """The text of a token, such as `" the"`, `"<|im_end|>"` or `"<E2><80>"`."""
         if token not in self._known:
             self._known[token] = self._read(token)
         return self._known[token]
 
     def quoted(self, token: int) -> str:
-        """The text between quotation marks, on one line: `' the'`."""
+        """The text in quotation marks and on one line: `' the'`."""
         return f"'{json.dumps(self.text(token), ensure_ascii=False)[1:-1]}'"
 
     def _read(self, token: int) -> str:
@@ -42,7 +42,7 @@ class Glyphs:
 
 
 def _byte_letters() -> dict[str, int]:
-    """Letter -> byte of GPT-2's alphabet, in which tokenizers spell bytes."""
+    """Letter -> byte of the alphabet of GPT-2, in which byte-level tokenizers spell bytes."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from specframe.errors import ConfigError
-from specframe.kernel import selection as choice
-from specframe.kernel.matrix import PackedLinear
+from specframe.kernel import fastest_kernel as choice
 from specframe.kernel.onednn import OneDNNLinear
+from specframe.kernel.packed_linear import PackedLinear
 from specframe.kernel.trunk import FusedTrunk
 from specframe.runtime.eager import Eager
 from specframe.target.hf import HF
@@ -28,7 +28,7 @@ SHAPES = [(64, 32), (64, 32), (128, 64)]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache whose kernel is already compiled."""
     kernel = tmp_path / "kernel.so"
-    monkeypatch.setattr(choice, "built", lambda: kernel)
+    monkeypatch.setattr(choice, "library_file", lambda: kernel)
     return tmp_path
 
 
@@ -40,20 +40,20 @@ def timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[choi
         seen.append(shape)
         return times
 
-    monkeypatch.setattr(choice, "measure", measure)
+    monkeypatch.setattr(choice, "time_kernels", measure)
     return seen
 
 
 def test_each_shape_is_measured_once_and_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = timed(monkeypatch, {"own": 1.0, "onednn": 2.0, "torch": 3.0})
-    assert choice.chosen(SHAPES, joined=False) == {(64, 32): "own", (128, 64): "own"}
+    assert choice.fastest_kernels(SHAPES, joined=False) == {(64, 32): "own", (128, 64): "own"}
     assert seen == [(64, 32), (128, 64)]
-    assert choice.chosen([*SHAPES, (8, 8)], joined=False)[8, 8] == "own"
+    assert choice.fastest_kernels([*SHAPES, (8, 8)], joined=False)[8, 8] == "own"
     assert seen == [(64, 32), (128, 64), (8, 8)]
     (file,) = cache.glob("kernel-torch*.json")
     assert set(json.loads(file.read_text())) == {"64 x 32", "128 x 64", "8 x 8"}
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)  # another number: other times
-    choice.chosen(SHAPES, joined=False)
+    choice.fastest_kernels(SHAPES, joined=False)
     assert len(seen) == 5
 
 
@@ -61,11 +61,11 @@ def test_another_kernel_must_be_clearly_faster(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed(monkeypatch, {"own": 1.09, "onednn": 1.0, "torch": 3.0})
-    assert set(choice.chosen(SHAPES, joined=False).values()) == {"own"}
+    assert set(choice.fastest_kernels(SHAPES, joined=False).values()) == {"own"}
     for file in cache.glob("*.json"):
         file.unlink()
     timed(monkeypatch, {"own": 1.2, "onednn": 1.0, "torch": 3.0})
-    assert set(choice.chosen(SHAPES, joined=False).values()) == {"onednn"}
+    assert set(choice.fastest_kernels(SHAPES, joined=False).values()) == {"onednn"}
 
 
 def test_blocks_stay_joined_unless_the_whole_gains(
@@ -75,10 +75,10 @@ def test_blocks_stay_joined_unless_the_whole_gains(
         small = shape == (64, 32)
         return {"own": 1.0 if small else 10.0, "torch": 0.5 if small else 10.0}
 
-    monkeypatch.setattr(choice, "measure", measure)
-    assert choice.chosen(SHAPES, joined=False)[64, 32] == "torch"
-    assert choice.chosen(SHAPES, joined=True)[64, 32] == "own"
-    assert choice.chosen(10 * SHAPES[:2], joined=True)[64, 32] == "torch"
+    monkeypatch.setattr(choice, "time_kernels", measure)
+    assert choice.fastest_kernels(SHAPES, joined=False)[64, 32] == "torch"
+    assert choice.fastest_kernels(SHAPES, joined=True)[64, 32] == "own"
+    assert choice.fastest_kernels(10 * SHAPES[:2], joined=True)[64, 32] == "torch"
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_a_file_that_is_no_table_is_measured_anew(
     text: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = timed(monkeypatch, {"own": 1.0})
-    choice.chosen(SHAPES, joined=True)
+    choice.fastest_kernels(SHAPES, joined=True)
     (file,) = cache.glob("*.json")
     file.write_text(text)
-    choice.chosen(SHAPES, joined=True)
+    choice.fastest_kernels(SHAPES, joined=True)
     assert len(seen) == 4
 
 
 def test_the_measurement_knows_all_kernels() -> None:
-    times = choice.measure((96, 64))
+    times = choice.time_kernels((96, 64))
     assert set(times) == {"own", "torch", "onednn"}
     assert all(0 < one < 1e3 for one in times.values())
 

@@ -1,4 +1,4 @@
-"""Which tree gives most tokens a millisecond, given what guesses and rows are worth and cost."""
+"""Which tree gives the most tokens a millisecond, given what guesses are worth and rows cost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from specframe.planning.rank_paths import RankPath, Sequoia, best_first, worth
 
 @dataclass(frozen=True, kw_only=True)
 class TreeChoice:
-    """A tree of rank paths (parents first; none: nothing is drafted) with its expected tokens a
-    pass, the bonus included, and the milliseconds of its step, of which draft_ms are drafting."""
+    """A tree of rank paths with what is expected of its step."""
 
-    paths: Sequence[RankPath]
-    tokens: float
-    ms: float
-    draft_ms: float = 0.0
+    paths: Sequence[RankPath]  # parents first; without any, nothing is drafted
+    tokens: float  # expected of the verify pass, the bonus token included
+    ms: float  # of the whole step
+    draft_ms: float = 0.0  # of it for drafting
 
     @property
     def rows(self) -> int:
@@ -31,39 +30,37 @@ class TreeChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speeds:
+class TreeSpeeds:
     """The expected speeds of trees of one source, for contexts of one length.
 
-    aux_rows: further rows that every pass has.
-
-    right [D][K]: how often the guess of each rank is right where the path above it is. closed: an
-    elder sibling always comes before, as where children are drawn. Of each size and depth the tree
-    of most expected tokens is looked at: with `closed` by Sequoia's recursion (arXiv 2402.12374),
-    else by taking the path of most worth each time. Their fastest is the fastest of all trees where
-    a level costs the same for every width.
+    For each size and depth one tree is looked at, that of most expected tokens: where siblings are
+    `closed` by Sequoia's recursion (arXiv 2402.12374), else by taking the path of most worth each
+    time. Their fastest is the fastest of all trees where a level costs the same for every width.
     """
 
     costs: CostTable
     source: str
-    right: RankTable
-    context: int
-    closed: bool
-    aux_rows: int = 0
+    right: RankTable  # [D][K] how often the guess of each rank is right where the path above it is
+    context: int  # cached tokens
+    closed: bool  # an elder sibling always comes before, as where children are drawn
+    aux_rows: int = 0  # further rows that every pass has
 
     def fastest(self, *, rows: int, depth: int) -> TreeChoice:
         """The fastest tree of up to `rows` rows and `depth` levels; smaller ones win ties."""
-        return max(self.sizes(rows=rows, depth=depth), key=lambda one: (one.speed, -one.rows))
+        return max(
+            self.candidates(rows=rows, depth=depth), key=lambda tree: (tree.speed, -tree.rows)
+        )
 
-    def by_rows(self, *, rows: int, depth: int) -> dict[int, TreeChoice]:
+    def fastest_by_rows(self, *, rows: int, depth: int) -> dict[int, TreeChoice]:
         """The fastest tree of each number of rows."""
-        found: dict[int, TreeChoice] = {}
-        for one in self.sizes(rows=rows, depth=depth):
-            best = found.get(one.rows)
-            if best is None or one.speed > best.speed:
-                found[one.rows] = one
-        return dict(sorted(found.items()))
+        fastest: dict[int, TreeChoice] = {}
+        for tree in self.candidates(rows=rows, depth=depth):
+            best = fastest.get(tree.rows)
+            if best is None or tree.speed > best.speed:
+                fastest[tree.rows] = tree
+        return dict(sorted(fastest.items()))
 
-    def sizes(self, *, rows: int, depth: int) -> Iterator[TreeChoice]:
+    def candidates(self, *, rows: int, depth: int) -> Iterator[TreeChoice]:
         """The tree of most tokens for each size and depth, the bare root first."""
         yield TreeChoice(paths=(), tokens=1.0, ms=self._step_ms(1))
         for deepest in range(1, min(depth, len(self.right)) + 1):
@@ -91,7 +88,7 @@ class Speeds:
 
 
 def level_widths(paths: Sequence[RankPath]) -> list[int]:
-    """Nodes with children by depth, the root's level first."""
+    """How many nodes have children, by depth; the root's level comes first."""
     inner = {path[:-1] for path in paths}
     deepest = max(map(len, paths), default=0)
     return [sum(len(path) == depth for path in inner) for depth in range(deepest)]

@@ -9,7 +9,7 @@ import pytest
 
 from specframe.planning.cost_table import CostTable, DraftCost
 from specframe.planning.rank_paths import RankPath, expected_length
-from specframe.planning.speed import Speeds, level_widths
+from specframe.planning.tree_speed import TreeSpeeds, level_widths
 from tests.planning.test_rank_paths import is_closed, table, trees
 
 DEPTH, WIDTH, ROWS = 3, 2, 7
@@ -50,7 +50,7 @@ def test_it_is_the_fastest_of_all_trees(seed: int, closed: bool) -> None:
         return expected_length(shares, paths) / ms
 
     best = max(ALL[closed], key=speed)
-    speeds = Speeds(costs=priced, source="net", right=shares, context=8, closed=closed)
+    speeds = TreeSpeeds(costs=priced, source="net", right=shares, context=8, closed=closed)
     made = speeds.fastest(rows=ROWS, depth=DEPTH)
     assert made.speed == pytest.approx(speed(best), rel=1e-12)
     assert made.speed == pytest.approx(speed(list(made.paths)), rel=1e-12)
@@ -62,7 +62,7 @@ def test_the_seeds_differ() -> None:
     sizes = set()
     for seed in range(12):
         shares = table(seed, depth=DEPTH, width=WIDTH, ranked=True)
-        speeds = Speeds(costs=costs(seed), source="net", right=shares, context=8, closed=False)
+        speeds = TreeSpeeds(costs=costs(seed), source="net", right=shares, context=8, closed=False)
         sizes.add(speeds.fastest(rows=ROWS, depth=DEPTH).rows)
     assert 1 in sizes
     assert len(sizes) >= 4
@@ -70,20 +70,20 @@ def test_the_seeds_differ() -> None:
 
 def test_nothing_is_drafted_where_a_row_costs_a_pass() -> None:
     dear = CostTable(rows=(1, 2), contexts=(8,), pass_ms=((1.0, 2.0),))
-    sure = Speeds(costs=dear, source="net", right=[[0.99, 0.01]] * 4, context=8, closed=False)
+    sure = TreeSpeeds(costs=dear, source="net", right=[[0.99, 0.01]] * 4, context=8, closed=False)
     assert sure.fastest(rows=16, depth=4).paths == ()
 
 
 def test_where_rows_are_free_all_are_taken() -> None:
     free = CostTable(rows=(1, 2), contexts=(8,), pass_ms=((1.0, 1.0),))
-    speeds = Speeds(costs=free, source="net", right=[[0.3, 0.1]] * 4, context=8, closed=True)
+    speeds = TreeSpeeds(costs=free, source="net", right=[[0.3, 0.1]] * 4, context=8, closed=True)
     assert speeds.fastest(rows=9, depth=4).rows == 9
 
 
 def test_auxiliary_rows_are_in_every_pass() -> None:
     jump = CostTable(rows=(1, 4, 5), contexts=(8,), pass_ms=((1.0, 1.0, 9.0),))
     for aux_rows, rows in ((0, 4), (2, 2), (3, 1)):
-        speeds = Speeds(
+        speeds = TreeSpeeds(
             costs=jump,
             source="net",
             right=[[0.5, 0.2, 0.1]],
