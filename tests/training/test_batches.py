@@ -10,7 +10,7 @@ from specframe.training.batches import Order, StepLoader, collate
 from specframe.training.samples import TrainingSample
 from specframe.training.tapped_features import Features, Tapped
 from specframe.training.unroll import UnrollWindow
-from tests.training.lessons import samples, small_target
+from tests.training.small_courses import samples, small_target
 
 
 def features(folder: Path, made: list[TrainingSample]) -> Features:

@@ -13,7 +13,7 @@ from specframe.target.hf import HF
 from specframe.training.samples import TrainingSample
 from specframe.training.tapped_features import Features, Tapped
 from tests.small_models import CPU, RUNTIME, TINY, model, target
-from tests.training.lessons import samples, small_target
+from tests.training.small_courses import samples, small_target
 
 TAPS = ("resid:1", "final_postnorm")
 
