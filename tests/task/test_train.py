@@ -140,11 +140,11 @@ def test_compact_answers_find_their_prompts(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     records = [{"id": "a", "turns": ["hello", "again"]}, {"id": "b", "turns": ["x"]}]
     prompts.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
-    from specframe.prompts.questions import encode_turns, read_subjects
+    from specframe.prompts.questions import encode_turns, read_named_prompts
 
     lines = []
     before: list[list[int]] = []
-    for subject in read_subjects(prompts):
+    for subject in read_named_prompts(prompts):
         before = []
         for turn in range(len(subject.record.turns)):
             tokens = engine.parts.target.tokenizer.encode_plain("yes sir")

@@ -10,8 +10,8 @@ import torch
 from specframe.drafter.eagle import Eagle
 from specframe.errors import ConfigError
 from specframe.heads.eagle_file import load_eagle
-from specframe.train.base import Frozen
-from specframe.training.start import take_over
+from specframe.train.base import FrozenTarget
+from specframe.training.warm_start import take_weights
 from tests.heads.small_heads import eagle_net
 from tests.small_models import CACHE_MAKERS, RUNTIME
 from tests.training.recipe_contract import (
@@ -43,14 +43,14 @@ def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target, net = small_target(), eagle_net(1)
     net.fc.weight.mul_(0.05).add_(torch.cat([torch.zeros(32, 32), torch.eye(32)], dim=1))
     drafter = Eagle.of(net, target=target, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
-    check_its_simulated_chain(eagle(), net, drafter, Frozen.of(target, None))
+    check_its_simulated_chain(eagle(), net, drafter, FrozenTarget.of(target, None))
 
 
 def test_embeddings_are_read_at_unit_size_and_the_file_has_that_folded_in(tmp_path: Path) -> None:
     recipe = eagle()
     fresh = recipe.make(small_target(), None).double()
     table = small_target().embed(torch.arange(97))
-    scaled = recipe._embed(Frozen.of(small_target(), None))(torch.arange(97))
+    scaled = recipe._embed(FrozenTarget.of(small_target(), None))(torch.arange(97))
     assert scaled.square().mean().sqrt() == pytest.approx(1.0)
     ratio = float((scaled / table).mean())
     before = fresh.fc.weight.clone()
@@ -77,6 +77,6 @@ def test_a_published_head_brings_embeddings_and_lacks_a_bias(tmp_path: Path) -> 
     theirs = trained.state_dict()
     trained.fc.bias = None
     trained.embed_tokens = torch.nn.Embedding(97, 32)
-    take_over(fresh, trained, path="theirs")
+    take_weights(fresh, trained, path="theirs")
     assert not fresh.fc.bias.any()
     assert torch.equal(fresh.fc.weight, theirs["fc.weight"])

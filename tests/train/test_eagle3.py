@@ -11,7 +11,7 @@ import torch
 from specframe.drafter.eagle3 import Eagle3
 from specframe.errors import ConfigError
 from specframe.heads.eagle_file import load_eagle3
-from specframe.train.base import Frozen
+from specframe.train.base import FrozenTarget
 from tests.heads.small_heads import eagle3_net
 from tests.small_models import CACHE_MAKERS, RUNTIME
 from tests.training.recipe_contract import (
@@ -46,7 +46,7 @@ def test_it_goes_on_where_the_head_ended(tmp_path: Path) -> None:
 def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target, net = small_target(), eagle3_net(1, draft_vocab=90, taps=(1, 2, 3))
     drafter = Eagle3.of(net, target=target, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
-    check_its_simulated_chain(eagle3(), net, drafter, Frozen.of(target, net.target_ids()))
+    check_its_simulated_chain(eagle3(), net, drafter, FrozenTarget.of(target, net.target_ids()))
 
 
 def test_a_reduced_vocabulary(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import yaml
 
-from specframe.train.base import FINAL, Frozen
+from specframe.train.base import FINAL, FrozenTarget
 from specframe.train.eagle import EagleRecipe
 from specframe.train.hass import HassRecipe
 from tests.training.recipe_contract import ROOT, check_its_head_decodes, check_its_numbers
@@ -58,6 +58,6 @@ def test_with_equal_numbers_it_is_eagle() -> None:
     for recipe in (eagle(**same), hass(**same)):
         torch.manual_seed(0)
         net = recipe.make(target, None).double()
-        found.append(recipe.losses(net, Frozen.of(target, None), batch, 0.0))
+        found.append(recipe.losses(net, FrozenTarget.of(target, None), batch, 0.0))
     assert found[0].keys() == found[1].keys()
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])

@@ -11,7 +11,7 @@ import torch
 from specframe.drafter.medusa import Medusa
 from specframe.heads.medusa_file import load_medusa
 from specframe.target.hf import HF
-from specframe.train.base import FINAL, Frozen
+from specframe.train.base import FINAL, FrozenTarget
 from tests.small_models import RUNTIME
 from tests.training.recipe_contract import (
     check_it_goes_on,
@@ -59,7 +59,7 @@ def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target = small_target()
     net = bigram_heads(target)
     drafter = Medusa.of(net, target=target, runtime=RUNTIME)
-    check_its_simulated_chain(medusa1(), net, drafter, Frozen.of(target, None))
+    check_its_simulated_chain(medusa1(), net, drafter, FrozenTarget.of(target, None))
 
 
 @pytest.mark.parametrize("own_head", [False, True])
@@ -82,7 +82,7 @@ def test_heads_learn(own_head: bool, tmp_path: Path) -> None:
 
 def test_heads_are_weighed() -> None:
     recipe, target = medusa1(), small_target()
-    net, frozen = recipe.make(target, None).double(), Frozen.of(target, None)
+    net, frozen = recipe.make(target, None).double(), FrozenTarget.of(target, None)
     found = recipe.losses(net, frozen, batch_of(samples().train, (FINAL,)), 0.0)
     heads = [found[f"head_{k}"] for k in (1, 2, 3)]
     scale = 0.8 + 0.64 + 0.512

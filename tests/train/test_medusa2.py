@@ -10,8 +10,8 @@ import torch
 
 from specframe.drafter.medusa import Medusa
 from specframe.target.hf import HF
-from specframe.train.base import FINAL, Frozen
-from specframe.training.tapped_features import Tapped
+from specframe.train.base import FINAL, FrozenTarget
+from specframe.training.feature_cache import FeatureReader
 from specframe.tree.chain import ChainTree
 from tests.small_models import RUNTIME, Composition, decode, raw
 from tests.training.recipe_contract import check_it_goes_on, check_its_numbers
@@ -78,7 +78,7 @@ def loaded(folder: Path) -> HF:
 
 def test_it_starts_at_the_original() -> None:
     target, recipe, part = fresh_target(), medusa2(dropout=0.0), samples().train[:4]
-    frozen = Frozen.of(target, None)
+    frozen = FrozenTarget.of(target, None)
     batch = batch_of(part, (FINAL,), target=target)
     net = recipe.make(target, None).double()
     found = recipe.losses(net, frozen, batch, 0.0)
@@ -88,7 +88,9 @@ def test_it_starts_at_the_original() -> None:
         for weight in net.adapters:
             weight.add_(0.1)
     assert float(recipe.losses(net, frozen, batch, 1.0)["kl"]) > 1e-3
-    tapped = Tapped(target=target, taps=(FINAL,), dtype=torch.float64, original=recipe.original)
+    tapped = FeatureReader(
+        target=target, taps=(FINAL,), dtype=torch.float64, original=recipe.original
+    )
     for row, rows in enumerate(tapped.rows(part)):
         assert torch.equal(rows, batch.features[FINAL][row, : len(rows)])
     recipe.release()

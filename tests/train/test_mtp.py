@@ -10,8 +10,8 @@ import torch
 
 from specframe.drafter.mtp import MTP
 from specframe.heads.mtp_file import save_mtp
-from specframe.train.base import Frozen
-from specframe.training.start import take_over
+from specframe.train.base import FrozenTarget
+from specframe.training.warm_start import take_weights
 from tests.heads.small_heads import mtp_net
 from tests.small_models import CACHE_MAKERS, RUNTIME
 from tests.training.recipe_contract import (
@@ -55,7 +55,7 @@ def test_it_goes_on_where_the_module_ended(tmp_path: Path) -> None:
 def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target, net = small_target(), bigram_module()
     drafter = MTP.of(net, target=target, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
-    check_its_simulated_chain(mtp(), net, drafter, Frozen.of(target, None))
+    check_its_simulated_chain(mtp(), net, drafter, FrozenTarget.of(target, None))
 
 
 @pytest.mark.parametrize("state", ["post_norm", "pre_norm"])
@@ -82,5 +82,5 @@ def test_published_modules_bring_copies_of_the_targets_tables(tmp_path: Path) ->
     save_mtp(own, tmp_path)
     recipe = mtp(intermediate=48)
     fresh = recipe.make(small_target(), None).double()
-    take_over(fresh, recipe.load(str(tmp_path)), path="theirs")
+    take_weights(fresh, recipe.load(str(tmp_path)), path="theirs")
     assert torch.equal(fresh.module(0).eh_proj.weight, own.module(0).eh_proj.weight)

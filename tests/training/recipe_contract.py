@@ -13,8 +13,8 @@ import specframe
 from specframe.compose import build
 from specframe.compose.overrides import compose
 from specframe.task.train import recipe_of
-from specframe.train.base import Frozen, Recipe
-from specframe.training.chains import Tally
+from specframe.train.base import FrozenTarget, Recipe
+from specframe.training.chains import ChainTally
 from specframe.training.schedule import Schedule
 from specframe.tree.chain import ChainTree
 from tests.small_models import Composition, decode
@@ -115,10 +115,10 @@ def check_it_goes_on(first: Recipe, second: Recipe, tmp_path: Path, **changes: A
     assert after["before"]["curve"] == before["curve"]
 
 
-def check_its_simulated_chain(recipe: Recipe, net: Any, drafter: Any, frozen: Frozen) -> None:
+def check_its_simulated_chain(recipe: Recipe, net: Any, drafter: Any, frozen: FrozenTarget) -> None:
     """What validation counts of a chain is what decoding accepts, token by token."""
     target, part = small_target(), samples().all
-    tally = Tally.empty(DEPTH)
+    tally = ChainTally.empty(DEPTH)
     batch = batch_of(part, recipe.taps(target))
     tally.add(recipe.guesses(net, frozen, batch, depth=DEPTH, top=2), batch.categories)
     tree = ChainTree(depth=DEPTH, max_nodes=DEPTH + 1, proposal="place")
@@ -129,6 +129,6 @@ def check_its_simulated_chain(recipe: Recipe, net: Any, drafter: Any, frozen: Fr
         assert outcome.tokens == sample.answer.tolist(), "the answers are greedy"
         emitted += sum(len(record.tokens) for record in outcome.records)
         steps += len(outcome.records)
-    assert sum(tally.emitted.values()) == emitted
-    assert sum(tally.steps.values()) == steps
+    assert sum(tally.num_emitted.values()) == emitted
+    assert sum(tally.num_steps.values()) == steps
     assert emitted > steps, "something is accepted, or nothing is tested"

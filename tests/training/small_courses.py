@@ -22,10 +22,10 @@ from specframe.train.medusa2 import Medusa2Recipe
 from specframe.train.mtp import MTPRecipe
 from specframe.training.batches import Batch, collate
 from specframe.training.course import Course
-from specframe.training.fit import Machine
+from specframe.training.feature_cache import FeatureCache, FeatureReader
+from specframe.training.fit import TrainerSettings
 from specframe.training.samples import DataSplit, TrainingSample, split
 from specframe.training.schedule import Schedule
-from specframe.training.tapped_features import Features, Tapped
 from specframe.tree.chain import ChainTree
 from tests.small_models import RUNTIME, Composition, decode, model
 
@@ -184,9 +184,9 @@ def batch_of(
     target: HF | None = None,
 ) -> Batch:
     """One batch of samples with the target's states. weight: of the prompts' tokens."""
-    tapped = Tapped(target=target or small_target(), taps=taps, dtype=torch.float64)
+    tapped = FeatureReader(target=target or small_target(), taps=taps, dtype=torch.float64)
     width = 32 * len(taps)
-    features = Features(
+    features = FeatureCache(
         tapped, part, width=width, folder=Path("unused"), max_bytes=0, identity=None
     )
     return collate(part, features, taps, prompt_weight=weight)
@@ -212,7 +212,7 @@ def schedule(**changes: Any) -> Schedule:
 
 def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **changes: Any) -> Course:
     """A training of the tiny target in `folder`."""
-    machine = Machine(
+    trainer = TrainerSettings(
         accelerator="cpu",
         devices=1,
         strategy="auto",
@@ -227,7 +227,7 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "identity": {"name": "tiny", "weights": "tiny"},
         "samples": samples(),
         "wide": [],
-        "machine": machine,
+        "trainer": trainer,
         "cache_bytes": 10**8,
         "cache_dtype": torch.float64,
         "depth": 3,

@@ -14,9 +14,9 @@ import torch
 from specframe.drafter.eagle import Eagle
 from specframe.errors import ConfigError
 from specframe.train.base import FINAL
+from specframe.training.feature_cache import FeatureReader
 from specframe.training.fit import newest_checkpoint
 from specframe.training.head_module import HeadInTraining
-from specframe.training.tapped_features import Tapped
 from tests.heads.small_heads import eagle_net
 from tests.small_models import CACHE_MAKERS, RUNTIME
 from tests.training.small_courses import (
@@ -134,7 +134,7 @@ def test_the_target_stays_in_eval_mode(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(HeadInTraining, "training_step", training_step)
     part = samples().all[:2]
-    tapped = Tapped(target=held, taps=(FINAL,), dtype=torch.float64)
+    tapped = FeatureReader(target=held, taps=(FINAL,), dtype=torch.float64)
     expected = tapped.rows(part)
     weights = {name: one.clone() for name, one in held.model.state_dict().items()}
     course(tmp_path, eagle(), schedule=schedule(max_steps=6), check_every=2).run()
