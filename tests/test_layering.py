@@ -85,7 +85,7 @@ ORDER: dict[str, str] = {
     "compose": "binding catalogue compatibility top_level axes members keys loaded explain "
     "overrides nested words build",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
-    "heads": "embeddings layers medusa_net shipped eagle_net head_files mtp_net choice "
+    "heads": "embeddings layers medusa_net shipped model_card eagle_net head_files mtp_net choice "
     "layer_layout strict_loading fitting head_drafter medusa_file eagle_export eagle_file mtp_file",
     "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
     "page",

@@ -94,6 +94,17 @@ def test_an_axis_folder_holds_words_and_its_contract(axis: str) -> None:
             assert (entry / "__init__.py").is_file(), entry
 
 
+@pytest.mark.parametrize("axis", [*REGISTRIES, "tracker"])
+def test_the_readme_of_an_axis_names_every_word(axis: str) -> None:
+    readme = ROOT / "specframe" / axis / "README.md"
+    ours = [
+        word for of, word in WORDS if of == axis and ROOT / "specframe" in home(of, word).parents
+    ]
+    if readme.is_file():
+        text = readme.read_text(encoding="utf-8")
+        assert not [word for word in ours if f"`{word}`" not in text]
+
+
 def test_the_top_of_the_package_is_short() -> None:
     assert len(list((ROOT / "specframe").glob("*.py"))) <= 10
 

@@ -54,7 +54,7 @@ class Shape:
     qk_norm: bool = False  # queries and keys are normed by head
 
 
-class KeepKeys(Protocol):
+class KeyStore(Protocol):
     """Stores the new keys and values of a layer and returns all that its rows may see."""
 
     def __call__(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,7 @@ class View:
 
     positions: Tensor  # [R] or [B, R]
     visible: Tensor | None  # [R, S] or [B, 1, R, S] bool; None: causal rows, nothing before them
-    keep: KeepKeys
+    keep: KeyStore
 
 
 class RMSNorm(nn.Module):
