@@ -102,7 +102,7 @@ class Recipe(ABC):
     def load(self, path: str) -> nn.Module:
         """A trained head of this kind: hub name, folder or file. Raises ConfigError."""
 
-    def head_in(self, net: Any) -> nn.Module:
+    def head_in(self, net: Any) -> Any:
         """The part of a module in training that is a head as `load` gives it."""
         return net
 
