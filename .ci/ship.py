@@ -45,7 +45,7 @@ def main() -> None:
             made.pop("trees", None)  # among the counts; the one that ships is a file of its own
             write_json(place / name, portable_tree(made))
     told = {**earlier(held["recipe"].get("start")), **held}
-    write_json(place / "manifest.json", publishable(told, found=found or None))
+    write_json(place / "manifest.json", publishable(told, prompt_sources=found or None))
     size = sum(file.stat().st_size for file in HEADS.rglob("*") if file.is_file())
     print(f"{place.relative_to(HEADS.parent)}; all heads take {size / 1e6:.1f} MB")
 

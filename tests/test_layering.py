@@ -69,7 +69,7 @@ ALLOWED: dict[str, str] = {
     "tree.base": "drafting lookup planning records registry types",
     "accept": "*.base law registry types",
     "cache": "*.base errors registry",
-    "data": "*.base errors prompts",
+    "data": "*.base errors prompts storage",
     "drafter": "*.base drafting errors heads law lookup records registry types",
     "runtime": "*.base capture kernel registry storage",
     "target": "*.base errors models registry types",
@@ -87,8 +87,8 @@ ORDER: dict[str, str] = {
     "costs": "rank_counts calibration ceilings fingerprint stored_costs step_timing rank_accuracy "
     "provider",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
-    "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
-    "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",
+    "heads": "embeddings layers medusa_net shipped model_card eagle_net head_files mtp_net choice "
+    "layer_layout strict_loading fitting head_drafter medusa_file eagle_export eagle_file mtp_file",
     "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",
     "lookup": "trie foresight continuation_tree suffix_automaton datastore ngram_pool "
     "lookahead_window",
@@ -98,8 +98,8 @@ ORDER: dict[str, str] = {
     "session": "batched stopping engine manifest warmup",
     "task.benchmark": "footprint forwards gaps humaneval_check paper peers quality sides compared "
     "rows contest passes scoreboard verdict comparison tables comparison_tables lineup",
-    "training": "origin samples schedule shape start tapped_features batches loader teacher_laws "
-    "unroll losses chains head_module fit course",
+    "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
+    "teacher_laws unroll losses chains head_module fit course",
 }
 # Package from elsewhere -> the modules of ours that may import it.
 OUTSIDE: dict[str, str] = {

@@ -1,4 +1,7 @@
-"""The law of one word: registry key = file stem = YAML = test file, for every component."""
+"""The law of one word: registry key = file stem = YAML = test file, on every axis.
+
+A tracker is a callback of Hydra's and has no registry: its word is the file that its YAML names.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specframe.compose import catalogue
 from specframe.compose.axes import AXES
 from specframe.plugins import bootstrap
+from specframe.train.base import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = [(axis, word) for axis, registry in AXES.items() for word in registry.names()]
+REGISTRIES = {**AXES, "train": RECIPES}
+TRACKERS = sorted(
+    file.stem for file in (ROOT / "specframe/tracker").glob("*.py") if file.stem[0] != "_"
+)
+WORDS = [(axis, word) for axis, registry in REGISTRIES.items() for word in registry.names()]
+WORDS += [("tracker", word) for word in TRACKERS if word != "base"]
 PRESETS = ("target", "data", "tree")  # axes whose YAML may be a preset of another component
-GROUPS = (*AXES, "experiment", "hydra", "train")
+GROUPS = (*REGISTRIES, "tracker", "experiment", "hydra")
 
 
 def options(axis: str) -> list[str]:
@@ -24,14 +34,20 @@ def options(axis: str) -> list[str]:
 
 
 def name_of(axis: str, option: str) -> str:
-    """The `name:` of an option."""
+    """The component that an option is for."""
+    if axis == "tracker":
+        text = (ROOT / "conf" / axis / f"{option}.yaml").read_text(encoding="utf-8")
+        (callback,) = yaml.safe_load(text).values()
+        return str(callback["_target_"]).split(".")[-2]
     with catalogue.configuration() as loader:
         return str(catalogue.schema(loader, axis, option)["name"])
 
 
 def home(axis: str, word: str) -> Path:
     """The file of a component, or the folder where it needs several."""
-    file = Path(AXES[axis].place(word).rpartition(":")[0])
+    if axis == "tracker":
+        return ROOT / "specframe" / axis / f"{word}.py"
+    file = Path(REGISTRIES[axis].place(word).rpartition(":")[0])
     return file.parent if file.stem == "__init__" else file
 
 
@@ -52,9 +68,9 @@ def test_one_word(axis: str, word: str) -> None:
         assert any(test.is_file() for test in tests), "a plugin has its test"
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", REGISTRIES)
 def test_every_option_is_a_component_or_a_preset_of_one(axis: str) -> None:
-    names = AXES[axis].names()
+    names = REGISTRIES[axis].names()
     for option in options(axis):
         name = name_of(axis, option)
         assert name in names, f"{axis}/{option}.yaml names no component"
@@ -68,7 +84,7 @@ def test_words_are_plain() -> None:
         assert not re.search(r"_(v\d+|new|legacy|old)$", word)
 
 
-@pytest.mark.parametrize("axis", [*AXES, "tracker", "train"])
+@pytest.mark.parametrize("axis", [*REGISTRIES, "tracker"])
 def test_an_axis_folder_holds_words_and_its_contract(axis: str) -> None:
     folder = ROOT / "specframe" / axis
     words = set(options(axis)) | {"base", "__init__", "README", "__pycache__"}
@@ -76,6 +92,17 @@ def test_an_axis_folder_holds_words_and_its_contract(axis: str) -> None:
         assert entry.stem in words, f"{entry} is no word of {axis}"
         if entry.is_dir() and entry.stem != "__pycache__":
             assert (entry / "__init__.py").is_file(), entry
+
+
+@pytest.mark.parametrize("axis", [*REGISTRIES, "tracker"])
+def test_the_readme_of_an_axis_names_every_word(axis: str) -> None:
+    readme = ROOT / "specframe" / axis / "README.md"
+    ours = [
+        word for of, word in WORDS if of == axis and ROOT / "specframe" in home(of, word).parents
+    ]
+    if readme.is_file():
+        text = readme.read_text(encoding="utf-8")
+        assert not [word for word in ours if f"`{word}`" not in text]
 
 
 def test_the_top_of_the_package_is_short() -> None:
@@ -86,9 +113,9 @@ def test_the_top_of_the_package_is_short() -> None:
 def test_folders_are_spelt_like_the_groups(folder: str) -> None:
     present = {path.name for path in (ROOT / folder).iterdir() if path.is_dir()} - {"__pycache__"}
     rooms = {path.name for path in (ROOT / "specframe").iterdir() if path.is_dir()}
-    known = {*AXES, *GROUPS, "tracker"} | ({"golden"} | rooms if folder == "tests" else set())
+    known = set(GROUPS) | ({"golden"} | rooms if folder == "tests" else set())
     assert present <= known, present - known
-    assert set(AXES) <= present
+    assert {*REGISTRIES, "tracker"} <= present
 
 
 def test_every_plugin_has_its_conf_and_its_readme() -> None:

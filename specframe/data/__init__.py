@@ -1,1 +1,1 @@
-"""Prompts: files that a user gives, and the built-in set."""
+"""Prompts: files that a user names, published suites, and the built-in set."""

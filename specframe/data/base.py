@@ -1,4 +1,4 @@
-"""The contract of a suite: it knows where its prompts are, and brings them here if need be."""
+"""The contract of a suite of prompts: a file, fetched if it is not on this machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from specframe.registry import Registry
 
 
 class Suite(ABC):
-    """Prompts by a word, `data=spec_bench`, instead of a file, `prompts=FILE`."""
+    """Prompts that a word names, as in `data=spec_bench`, where `prompts=FILE` names a file."""
 
     @abstractmethod
     def file(self) -> Path:
-        """A file (or the word `builtin`) that `read_prompts` takes.
+        """The file (or the word `builtin`) for `read_prompts`; it may be fetched first.
 
-        May fetch. Raises ConfigError for a wrong path, MissingResource where fetching fails.
+        Raises ConfigError for a wrong path, MissingResource where fetching fails.
         """
 
 

@@ -1,4 +1,4 @@
-"""A prompt file of the user's."""
+"""A prompt file that the user names."""
 
 from __future__ import annotations
 

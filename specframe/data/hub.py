@@ -15,8 +15,10 @@ from typing import Any
 
 from specframe.data.base import SUITES, Suite
 from specframe.errors import ConfigError, MissingResource
+from specframe.storage.cache_folder import cache_root
 
-_SECONDS = 60  # until a silent server is given up
+_FOLDER = "data"  # in the cache
+_TIMEOUT_S = 60  # how long to wait for a silent server
 
 
 @SUITES.register("hub")
@@ -25,8 +27,8 @@ class Hub(Suite):
 
     path: that file on this machine; null: `file` of `repository`, a dataset's name on the Hugging
     Face hub or an https address of a folder. prompt_key and reference_key: the columns of prompts
-    and right answers, where a line does not name its `turns`. merge: categories that are told
-    together under the first of them. What is changed is written into the cache as JSONL.
+    and right answers, where a line does not name its `turns`. merge: categories that count as the
+    first of them. The entries as they were changed are written into the cache as JSONL.
     """
 
     def __init__(
@@ -50,16 +52,17 @@ class Hub(Suite):
         if self.path is not None and not self.path.is_file():
             raise ConfigError(f"data.path={self.path}: no such file; null fetches it")
         source = self.path or _fetched(self.repository, self.name)
-        lines = [json.dumps(self._entry(one), ensure_ascii=False) for one in _entries(source)]
+        lines = [json.dumps(self._entry(each), ensure_ascii=False) for each in _entries(source)]
         content = "".join(f"{line}\n" for line in lines).encode("utf-8", errors="backslashreplace")
         digest = hashlib.sha256(content).hexdigest()[:16]
-        return _kept(f"{source.name.partition('.')[0]}-{digest}.jsonl", content)
+        return _cached(f"{source.name.partition('.')[0]}-{digest}.jsonl", content)
 
-    def _entry(self, held: dict[str, Any]) -> dict[str, Any]:
-        entry = dict(held)
+    def _entry(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row with the keys of a prompt file."""
+        entry = dict(row)
         if "turns" not in entry and self.prompt_key in entry:
-            asked = entry.pop(self.prompt_key)
-            entry["turns"] = asked if isinstance(asked, list) else [asked]
+            prompt = entry.pop(self.prompt_key)
+            entry["turns"] = prompt if isinstance(prompt, list) else [prompt]
             entry.pop("prompt", None)
         if self.reference_key in entry:
             entry["reference"] = entry[self.reference_key]
@@ -103,11 +106,11 @@ def _fetched(repository: str, name: str) -> Path:
             return _downloaded(repository, name)
         address = f"{repository}/{name}"
         mark = hashlib.sha256(address.encode()).hexdigest()[:8]
-        place = _cache() / f"{mark}-{Path(name).name}"
+        place = cache_root() / _FOLDER / f"{mark}-{Path(name).name}"
         if place.is_file():
             return place
-        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
-            return _kept(place.name, answer.read())
+        with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
+            return _cached(place.name, answer.read())
     except (OSError, ValueError) as error:  # whatever the hub says is one of these
         reason = " ".join(str(error).split())[:200]
         raise MissingResource(
@@ -116,20 +119,20 @@ def _fetched(repository: str, name: str) -> Path:
 
 
 def _downloaded(repository: str, name: str) -> Path:
-    """The file of a dataset: as it was fetched before, else from the hub."""
+    """A file of a dataset: the copy that was fetched before, else from the hub."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    # Every try is told otherwise, and what came of them is told by our own message.
+    # The hub's library logs every try; our own message says what came of them.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     with suppress(LocalEntryNotFoundError):
         return Path(hf_hub_download(repository, name, repo_type="dataset", local_files_only=True))
     return Path(hf_hub_download(repository, name, repo_type="dataset"))
 
 
-def _kept(name: str, content: bytes) -> Path:
-    """Written whole into the cache, unless it is there."""
-    place = _cache() / name
+def _cached(name: str, content: bytes) -> Path:
+    """A file of this content in the cache, written whole unless it is there."""
+    place = cache_root() / _FOLDER / name
     if place.is_file() and place.stat().st_size == len(content):
         return place
     try:
@@ -142,10 +145,3 @@ def _kept(name: str, content: bytes) -> Path:
             f"data: cannot write {place} ({error.strerror}); set SPECFRAME_CACHE to another folder"
         ) from None
     return place
-
-
-def _cache() -> Path:
-    """Where models are kept too."""
-    chosen = os.environ.get("SPECFRAME_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return (Path(chosen).expanduser() if chosen else Path(base) / "specframe") / "data"

@@ -1,2 +1,1 @@
-"""Trained draft heads: their networks, the layouts in which they are published, export, and the
-weights that ship."""
+"""Trained draft heads: networks, the layouts in which they are published, and shipped weights."""

@@ -1,4 +1,8 @@
-"""Which head is meant, settled before anything is loaded."""
+"""Which head a drafter uses, decided from its keys before anything is loaded.
+
+drafter.path=null stands for the head that ships for the target, and drafter.vocabulary=auto for the
+list of tokens that lies beside the head.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
-from specframe.heads.files import WEIGHTS, check_present
+from specframe.heads.head_files import WEIGHTS, check_present
 from specframe.heads.shipped import head_for, local_path
 
-AUTO = "auto"  # the word for the vocabulary that a head brings
-VOCABULARY = "vocabulary.json"  # its file
+AUTO = "auto"  # stands for the vocabulary that lies beside a head
+VOCABULARY = "vocabulary.json"  # the name of that file
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadChoice:
-    """path: where the head is. vocabulary: file of the ids that it may draft, None for all."""
+    """A head and the tokens that it may draft."""
 
-    path: str
-    vocabulary: str | None
+    path: str  # hub name, folder or file
+    vocabulary: str | None  # file of the token ids; None for all that the head knows
 
     @classmethod
     def of(cls, drafter: str, path: str | None, vocabulary: str | None, target: str) -> HeadChoice:
-        """What null (the head that ships for the target of this name) and auto (the file beside
-        the head, where there is one) stand for. Raises ConfigError."""
+        """The choice that the keys of a drafter make for the target of this name.
+
+        Raises NoHead if the path is null and no head ships for the target.
+        """
         path = head_for(drafter, target) if path is None else path
         if vocabulary == AUTO:
             place = Path(local_path(path)).expanduser()
@@ -36,12 +42,12 @@ class HeadChoice:
         return cls(path=path, vocabulary=vocabulary)
 
 
-def settled(
+def with_choice(
     drafter: str, values: Mapping[str, Any], target: str, *, weights: Sequence[str] = WEIGHTS
 ) -> dict[str, Any]:
-    """A drafter's values with its choice in them, once its files are known to be there.
+    """The values of a drafter with `path` and `vocabulary` spelt out.
 
-    weights: names of files, as in `files.read`. Raises ConfigError.
+    weights: names of files that hold weights, best first. Raises ConfigError if a file is missing.
     """
     chosen = HeadChoice.of(drafter, values["path"], values["vocabulary"], target)
     check_present(chosen.path, weights=weights)

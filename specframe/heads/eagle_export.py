@@ -1,21 +1,19 @@
-"""Writes heads in the layout of the EAGLE programs or in that of speculators."""
+"""Writes EAGLE heads in the layout of the EAGLE programs or in that of speculators."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
-
-from specframe.heads.eagle_layout import EAGLE3_PREFIXES, EAGLE_PREFIXES, replaced
 from specframe.heads.eagle_net import Eagle3Net, EagleNet
+from specframe.heads.head_files import write_files
+from specframe.heads.layer_layout import EAGLE3_PREFIXES, EAGLE_PREFIXES, swap_prefix
 from specframe.heads.layers import Rope, Shape
 
 Layout = Literal["eagle", "speculators"]
 
 
-def save(
+def save_eagle(
     net: EagleNet | Eagle3Net,
     folder: Path,
     *,
@@ -25,28 +23,20 @@ def save(
 ) -> None:
     """Write `config.json` and `model.safetensors`; loading them gives the same bits.
 
-    verifier: hub name of the target, for readers of speculators. speculative_tokens: how many
-    tokens they draft in a chain.
+    verifier: hub name of the target, which the layout of speculators names. speculative_tokens:
+    length of the chain that its readers draft.
     """
-    from safetensors.torch import save_file
-
     third = isinstance(net, Eagle3Net)
     prefixes = {} if layout == "eagle" else EAGLE3_PREFIXES if third else EAGLE_PREFIXES
-    tensors: dict[str, Tensor] = {
-        replaced(key, prefixes): value.detach().cpu().contiguous()
-        for key, value in net.state_dict().items()
-    }
+    tensors = {swap_prefix(key, prefixes): value for key, value in net.state_dict().items()}
     config = config_of(net)
     if layout == "speculators":
         config = _nested(config, net, verifier, speculative_tokens)
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(config, indent=2)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    write_files(folder, config, tensors)
 
 
 def config_of(net: EagleNet | Eagle3Net) -> dict[str, Any]:
-    """The flat configuration of a network, by the names of a Llama configuration."""
+    """The flat configuration of a network, with the keys of a Llama configuration."""
     options = net.options
     config = layer_config(options.shape, layers=options.layers)
     config |= {"bias": options.bias, "qkv_bias": config["attention_bias"]}
@@ -56,7 +46,7 @@ def config_of(net: EagleNet | Eagle3Net) -> dict[str, Any]:
 
 
 def layer_config(shape: Shape, *, layers: int) -> dict[str, Any]:
-    """What tells a reader how to run layers of a shape, by the names of a Llama configuration."""
+    """The keys of a Llama configuration that a reader needs to run layers of this shape."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -108,7 +98,7 @@ def _nested(
     verifier: str | None,
     speculative_tokens: int,
 ) -> dict[str, Any]:
-    """The same configuration as speculators lays it out."""
+    """The same configuration in the nested form of speculators."""
     third = isinstance(net, Eagle3Net)
     own = set(_eagle3_fields(net)) if isinstance(net, Eagle3Net) else {"bias", "qkv_bias"}
     algorithm = "eagle3" if third else "eagle"

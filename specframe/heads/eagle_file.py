@@ -1,6 +1,6 @@
 """Loads EAGLE-1/2 and EAGLE-3 heads, strictly: structure from keys and shapes, nothing left over.
 
-Files that are read: the EAGLE programs' own, SpecForge's (the same names) and those of speculators.
+It reads the files of the EAGLE programs, of SpecForge (the same names) and of speculators.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.heads.eagle_layout import (
+from specframe.heads.eagle_net import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
+from specframe.heads.head_files import read_files
+from specframe.heads.layer_layout import (
     EAGLE3_PREFIXES,
     EAGLE_PREFIXES,
-    Held,
-    held,
+    RenamedFile,
     is_eagle3,
     layer_keys,
     num_layers,
+    renamed,
     shape_of,
 )
-from specframe.heads.eagle_net import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
-from specframe.heads.files import read
-from specframe.heads.strict import check, filled
+from specframe.heads.strict_loading import check_layers, load_file
 
 
 def load_eagle(path: str) -> EagleNet:
@@ -33,28 +33,28 @@ def load_eagle(path: str) -> EagleNet:
     Raises ConfigError naming the path: nothing there, missing or surplus keys, shapes that do not
     fit together, or an EAGLE-3 head.
     """
-    files = read(path)
+    files = read_files(path)
     if is_eagle3(files.tensors):
         raise ConfigError(f"{files.place}: this is an EAGLE-3 head; use drafter=eagle3")
-    one = held(files, EAGLE_PREFIXES)
-    layers = num_layers(one.tensors)
+    file = renamed(files, EAGLE_PREFIXES)
+    layers = num_layers(file.tensors)
     required, optional = ["fc.weight"], ["fc.bias", "embed_tokens.weight", "lm_head.weight"]
     for index in range(layers):
         norms = ["post_attention_layernorm"] + ["input_layernorm"] * (index > 0)
         needed, allowed = layer_keys(f"layers.{index}.", norms)
         required, optional = required + needed, optional + allowed
-    check(one, required, optional, "an EAGLE head")
+    check_layers(file, required, optional, "an EAGLE head")
     options = EagleOptions(
-        shape=shape_of(one, "layers.0."),
+        shape=shape_of(file, "layers.0."),
         layers=layers,
-        bias="fc.bias" in one.tensors,
-        embeddings=_rows(one.tensors, "embed_tokens.weight"),
-        head=_rows(one.tensors, "lm_head.weight"),
-        vocab_size=one.config.get("vocab_size"),
+        bias="fc.bias" in file.tensors,
+        embeddings=_rows(file.tensors, "embed_tokens.weight"),
+        head=_rows(file.tensors, "lm_head.weight"),
+        vocab_size=file.config.get("vocab_size"),
     )
     with torch.device("meta"):
         net = EagleNet(options)
-    return filled(net, one)
+    return load_file(net, file)
 
 
 def load_eagle3(path: str) -> Eagle3Net:
@@ -62,11 +62,11 @@ def load_eagle3(path: str) -> Eagle3Net:
 
     Raises ConfigError naming the path, also for a d2t that is no table of increasing offsets.
     """
-    files = read(path)
+    files = read_files(path)
     if not is_eagle3(files.tensors):
         raise ConfigError(f"{files.place}: this is no EAGLE-3 head; try drafter=eagle")
-    one = held(files, EAGLE3_PREFIXES if _numbered(files.tensors) else {})
-    tensors, layers = one.tensors, num_layers(one.tensors)
+    file = renamed(files, EAGLE3_PREFIXES if _numbered(files.tensors) else {})
+    tensors, layers = file.tensors, num_layers(file.tensors)
     norms = ["hidden_norm", "input_layernorm", "post_attention_layernorm"]
     required, optional = layer_keys("midlayer.", norms)
     required += ["fc.weight", "norm.weight", "lm_head.weight"]
@@ -78,12 +78,12 @@ def load_eagle3(path: str) -> Eagle3Net:
         required, optional = required + needed, optional + allowed
     fused = [key for key in tensors if key.startswith("fc_norm.")]
     required += [f"fc_norm.{index}.weight" for index in range(len(fused))]
-    check(one, required, optional, "an EAGLE-3 head")
-    options = _eagle3_options(one, layers, len(fused))
-    _check_map(one, options)
+    check_layers(file, required, optional, "an EAGLE-3 head")
+    options = _eagle3_options(file, layers, len(fused))
+    _check_map(file, options)
     with torch.device("meta"):
         net = Eagle3Net(options)
-    return filled(net, one)
+    return load_file(net, file)
 
 
 def _numbered(tensors: Mapping[str, Tensor]) -> bool:
@@ -91,20 +91,20 @@ def _numbered(tensors: Mapping[str, Tensor]) -> bool:
     return not any(key.startswith("midlayer.") for key in tensors)
 
 
-def _eagle3_options(one: Held, layers: int, fused: int) -> Eagle3Options:
-    config, tensors = one.files.config, one.tensors
-    shape = shape_of(one, "midlayer.")
-    if fused:
+def _eagle3_options(file: RenamedFile, layers: int, num_fused: int) -> Eagle3Options:
+    config, tensors = file.files.config, file.tensors
+    shape = shape_of(file, "midlayer.")
+    if num_fused:
         size = tensors["fc_norm.0.weight"].shape[0]
     else:
         size = config.get("target_hidden_size") or shape.hidden
     width = tensors["fc.weight"].shape[1]
     if width % size:
         raise ConfigError(
-            f"{one.files.place}: fc.weight takes {width} values, which are no whole number of "
+            f"{file.files.place}: fc.weight takes {width} values, which are no whole number of "
             f"features of {size}; give target_hidden_size in config.json"
         )
-    said = one.config.get("vocab_size")
+    vocab_size = file.config.get("vocab_size")
     return Eagle3Options(
         shape=shape,
         draft_vocab=tensors["lm_head.weight"].shape[0],
@@ -113,25 +113,28 @@ def _eagle3_options(one: Held, layers: int, fused: int) -> Eagle3Options:
         layers=layers,
         bias="fc.bias" in tensors,
         embeddings=_rows(tensors, "embed_tokens.weight"),
-        vocab_size=len(tensors["t2d"]) if "t2d" in tensors else said,
+        vocab_size=len(tensors["t2d"]) if "t2d" in tensors else vocab_size,
         mapped="d2t" in tensors,
         marked="t2d" in tensors,
         taps=_taps(config),
         norm_before_residual=_flag(config, "norm_before_residual"),
         norm_before_fc="input_norm.weight" in tensors,
-        fc_norm=bool(fused),
+        fc_norm=bool(num_fused),
         norm_output=_flag(config, "norm_output"),
     )
 
 
 def _taps(config: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Blocks whose input is fused. At the top of a configuration the numbers mean that; within
-    `eagle_config` (SGLang, SpecForge) they are the blocks whose output is taken."""
+    """The blocks whose input is fused.
+
+    At the top of a configuration the numbers mean just that; within `eagle_config` (SGLang,
+    SpecForge) they are the blocks whose output is taken.
+    """
     key = "eagle_aux_hidden_state_layer_ids"
     if config.get(key):
-        return tuple(int(one) for one in config[key])
+        return tuple(int(number) for number in config[key])
     nested = config.get("eagle_config") or {}
-    return tuple(int(one) + 1 for one in nested[key]) if nested.get(key) else None
+    return tuple(int(number) + 1 for number in nested[key]) if nested.get(key) else None
 
 
 def _flag(config: Mapping[str, Any], key: str) -> bool:
@@ -139,11 +142,11 @@ def _flag(config: Mapping[str, Any], key: str) -> bool:
     return bool(config.get(key, nested.get(key, False)))
 
 
-def _check_map(one: Held, options: Eagle3Options) -> None:
-    """Raises ConfigError unless d2t holds offsets: ids increase, are in range, and are t2d's."""
+def _check_map(file: RenamedFile, options: Eagle3Options) -> None:
+    """Raises ConfigError unless d2t holds offsets whose ids increase, exist and agree with t2d."""
     if not options.mapped:
         return
-    offsets, place = one.tensors["d2t"], one.files.place
+    offsets, place = file.tensors["d2t"], file.files.place
     rows, vocab = options.draft_vocab, options.vocab_size
     if len(offsets) != rows:
         raise ConfigError(f"{place}: d2t has {len(offsets)} entries, lm_head.weight {rows} rows")
@@ -154,7 +157,7 @@ def _check_map(one: Held, options: Eagle3Options) -> None:
     if vocab is not None and int(ids[-1]) >= vocab:
         raise ConfigError(f"{place}: d2t gives id {int(ids[-1])} of {vocab} tokens; {hint}")
     if options.marked:
-        marked = one.tensors["t2d"].nonzero().view(-1)
+        marked = file.tensors["t2d"].nonzero().view(-1)
         if len(marked) != rows or not torch.equal(marked, ids):
             raise ConfigError(f"{place}: d2t and t2d name different tokens; {hint}")
     elif vocab is not None and rows < vocab and not bool(offsets.any()):

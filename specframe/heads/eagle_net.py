@@ -16,17 +16,14 @@ from specframe.heads.layers import Layer, MidLayer, RMSNorm, Shape, View
 
 @dataclass(frozen=True, kw_only=True)
 class EagleOptions:
-    """What a file of EAGLE-1/2 holds. embeddings, head: rows of its own tables, 0 for none.
-
-    vocab_size: of the target, None if the configuration does not say.
-    """
+    """What a file of EAGLE-1/2 holds."""
 
     shape: Shape
     layers: int = 1
-    bias: bool = False
-    embeddings: int = 0
-    head: int = 0
-    vocab_size: int | None = None
+    bias: bool = False  # of fc
+    embeddings: int = 0  # rows of its own embedding, 0 for none
+    head: int = 0  # rows of its own output head, 0 for none
+    vocab_size: int | None = None  # of the target; None if the configuration does not say
 
 
 class EagleNet(nn.Module):
@@ -62,29 +59,23 @@ class EagleNet(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Eagle3Options:
-    """What a file of EAGLE-3 holds, with the switches of its descendants.
-
-    features, feature_size: width of fc's input is their product. draft_vocab: rows of the head;
-    mapped, marked: it has d2t, t2d. taps: entries of the blocks whose input is fused, None: the
-    default three. norm_before_fc: one norm over the concatenation; fc_norm: one per feature;
-    norm_output: the normed state is fed back.
-    """
+    """What a file of EAGLE-3 holds, with the switches of its descendants."""
 
     shape: Shape
-    draft_vocab: int
-    features: int = 3
-    feature_size: int
+    draft_vocab: int  # rows of the head
+    features: int = 3  # states of the target that are fused
+    feature_size: int  # width of each
     layers: int = 1
-    bias: bool = False
-    embeddings: int = 0
-    vocab_size: int | None = None
-    mapped: bool = True
-    marked: bool = True
-    taps: tuple[int, ...] | None = None
-    norm_before_residual: bool = False
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-    norm_output: bool = False
+    bias: bool = False  # of fc
+    embeddings: int = 0  # rows of its own embedding, 0 for none
+    vocab_size: int | None = None  # of the target; None if the configuration does not say
+    mapped: bool = True  # it has d2t: target id minus draft id of each row
+    marked: bool = True  # it has t2d: whether each target token has a row
+    taps: tuple[int, ...] | None = None  # blocks whose input is fused; None: the usual three
+    norm_before_residual: bool = False  # the residual is taken from the normed state
+    norm_before_fc: bool = False  # a norm over the concatenated features
+    fc_norm: bool = False  # a norm for each feature
+    norm_output: bool = False  # the normed state is what is fed back
 
 
 class Eagle3Net(nn.Module):
@@ -124,18 +115,18 @@ class Eagle3Net(nn.Module):
         return self.fc(features)
 
     def forward(self, states: Tensor, embedded: Tensor, view: View) -> Tensor:
-        """[B, R, H] what is fed back: the layers' output, normed with `norm_output` only."""
+        """[B, R, H] states to feed back: the layers' output, normed only with `norm_output`."""
         x = self.midlayer(states, embedded, view)
         for layer in self.layers.values():
             x = layer(x, view)
         return self.norm(x) if self.options.norm_output else x
 
     def logits(self, states: Tensor) -> Tensor:
-        """[..., draft_vocab] logits of what `forward` gave."""
+        """[..., draft_vocab] logits of states that `forward` gave."""
         return self.lm_head(self.normed(states))
 
     def normed(self, states: Tensor) -> Tensor:
-        """[..., H] what the head reads."""
+        """[..., H] states as the output head reads them."""
         return states if self.options.norm_output else self.norm(states)
 
     def target_ids(self) -> Tensor:

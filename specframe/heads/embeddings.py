@@ -13,21 +13,24 @@ from specframe.errors import ConfigError
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 
-Table = Callable[[Tensor], Tensor]
-_ROWS = 256  # rows of a table that are looked at together
-_LARGE = 4096.0  # far beyond any soft cap
+Table = Callable[[Tensor], Tensor]  # an embedding or an output head
+_ROWS = 256  # rows of a table that are read together
+_LARGE = 4096.0  # a logit far beyond any soft cap
 
 
 @torch.no_grad()
 def hidden_size(target: Target) -> int:
-    """H of a target."""
+    """H, the width of a target's states."""
     return target.embed(torch.zeros(1, dtype=torch.long, device=target.device)).shape[-1]
 
 
 @torch.no_grad()
 def embedding(own: nn.Embedding | None, target: Target, *, hidden: int, where: str) -> Table:
-    """Tokens [F] -> [F, H] in the target's dtype: the file's table where it differs, else the
-    target's. Raises ConfigError, naming `where`, if neither serves a network of width `hidden`."""
+    """Tokens [F] -> embeddings [F, H] in the target's dtype.
+
+    It is the table `own` of the head's file if that differs from the target's, else the target's.
+    Raises ConfigError, naming `where`, if neither serves a network of width `hidden`.
+    """
     width = hidden_size(target)
     if own is None:
         if width != hidden:
@@ -66,16 +69,16 @@ def read_ids(file: str, *, vocab_size: int, where: str) -> Tensor:
         raise ConfigError(f"{where}={file}: no such file")
     text = path.read_text(encoding="utf-8")
     try:
-        found = json.loads(text) if text.lstrip().startswith("[") else text.split()
-        ids = [int(one) for one in found]
+        words = json.loads(text) if text.lstrip().startswith("[") else text.split()
+        ids = [int(word) for word in words]
     except (ValueError, TypeError) as error:
         raise ConfigError(
             f"{where}={file}: expected token ids, as a JSON list or one per line ({error})"
         ) from error
-    bad = [one for one in ids if not 0 <= one < vocab_size]
+    bad = [token for token in ids if not 0 <= token < vocab_size]
     if bad or not ids:
-        what = f"{bad[0]} is no token" if bad else "it is empty"
-        raise ConfigError(f"{where}={file}: {what}; ids run from 0 to {vocab_size - 1}")
+        problem = f"{bad[0]} is no token" if bad else "it is empty"
+        raise ConfigError(f"{where}={file}: {problem}; ids run from 0 to {vocab_size - 1}")
     if len(set(ids)) != len(ids):
         raise ConfigError(f"{where}={file}: a token is listed twice; list each once")
     return torch.tensor(sorted(ids))
@@ -85,8 +88,8 @@ def read_ids(file: str, *, vocab_size: int, where: str) -> Tensor:
 def target_head(target: Target, ids: Tensor | None, runtime: Runtime) -> Table:
     """States [F, H] -> logits [F, Vd] of target tokens ids [Vd] (None: all) by the target's head.
 
-    The rows are read through `Target.head`, once, so only they are multiplied with each state; a
-    head that is not linear (soft caps) runs in full.
+    The rows are read through `Target.head` once, on unit vectors, so that only they are multiplied
+    with each state afterwards. A head that is not linear (soft caps) runs in full.
     """
     device, dtype = target.device, target.dtype
 

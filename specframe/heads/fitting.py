@@ -48,18 +48,20 @@ def listed_ids(vocabulary: str | None, target: Target) -> Tensor | None:
     return read_ids(vocabulary, vocab_size=target.vocab_size, where=where).to(target.device)
 
 
-def fused_layers(asked: Sequence[int] | None, net: Eagle3Net, target: Target) -> tuple[int, ...]:
-    """Blocks whose input is tapped: those asked for, else 2, L // 2 and L - 3.
+def fused_layers(
+    requested: Sequence[int] | None, net: Eagle3Net, target: Target
+) -> tuple[int, ...]:
+    """The blocks whose input is tapped: those requested, else 2, L // 2 and L - 3.
 
     Raises ConfigError if they repeat, do not exist, or are not what the network's fc was made for.
     """
     count = target.num_layers
-    if asked is None and count < 7:
+    if requested is None and count < 7:
         raise ConfigError(
             f"drafter.layers=null: in the {count} blocks of {target.name} the usual 2, L // 2 and "
             "L - 3 collide; name the blocks that the head was trained on"
         )
-    layers = (2, count // 2, count - 3) if asked is None else tuple(asked)
+    layers = (2, count // 2, count - 3) if requested is None else tuple(requested)
     shown = f"drafter.layers={list(layers)}"
     width, size = net.options.features * net.options.feature_size, hidden_size(target)
     if len(layers) * size != width:
@@ -67,7 +69,7 @@ def fused_layers(asked: Sequence[int] | None, net: Eagle3Net, target: Target) ->
             f"{shown}: the head fuses {width} values, {len(layers)} layers of {target.name} give "
             f"{len(layers) * size}; use the head of this target, or as many layers as it fuses"
         )
-    if len(set(layers)) != len(layers) or not all(0 <= one <= count for one in layers):
+    if len(set(layers)) != len(layers) or not all(0 <= layer <= count for layer in layers):
         raise ConfigError(
             f"{shown}: {target.name} has blocks 0 .. {count - 1} (and {count}, what leaves the "
             "last); give each once"
@@ -84,25 +86,24 @@ def eagle3_head(
     Raises ConfigError if the head is for another vocabulary, or none of its rows is left.
     """
     ids, weight = net.target_ids(), net.lm_head.weight
-    said = net.options.vocab_size
-    if not net.options.mapped and len(ids) < (said or target.vocab_size):
+    vocab_size = net.options.vocab_size or target.vocab_size
+    if not net.options.mapped and len(ids) < vocab_size:
         raise ConfigError(
             f"drafter.path: the head has {len(ids)} rows and no d2t that maps them to the "
             f"{target.vocab_size} tokens of {target.name}; export it with d2t"
         )
-    kept = ids < target.vocab_size
+    known = ids < target.vocab_size
     listed = listed_ids(vocabulary, target)
     if listed is not None:
-        kept = kept & torch.isin(ids, listed)
-    if not bool(kept.any()):
+        known = known & torch.isin(ids, listed)
+    if not bool(known.any()):
         raise ConfigError(
             f"drafter.vocabulary={vocabulary}: none of these tokens is among the "
             f"{len(ids)} that the head knows"
         )
-    ids = ids[kept]
+    ids = ids[known]
     if len(ids) < len(weight):
-        weight = weight[kept]
-
+        weight = weight[known]
     table = runtime.weights.pack_table(weight)
 
     def head(states: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ def eagle3_head(
 
 
 def eagle_head(net: EagleNet, ids: Tensor | None, target: Target, runtime: Runtime) -> Table:
-    """The head that a file brings, for tokens ids [Vd] (None: all)."""
+    """The output head of an EAGLE-1/2 file, for tokens ids [Vd] (None: all). Raises ConfigError."""
     assert net.lm_head is not None
     weight = net.lm_head.weight
     if len(weight) != target.vocab_size:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 
 from torch import nn
 
-from specframe.heads.choice import settled
-from specframe.heads.files import WEIGHTS
+from specframe.heads.choice import with_choice
+from specframe.heads.head_files import WEIGHTS
 
 
 class HeadDrafter:
@@ -21,7 +21,7 @@ class HeadDrafter:
     @classmethod
     def settle(cls, values: Mapping[str, Any], target: str) -> dict[str, Any]:
         """`path` and `vocabulary` as they will be used. Raises ConfigError if a file is missing."""
-        return settled(cls.word, values, target, weights=cls.weight_files)
+        return with_choice(cls.word, values, target, weights=cls.weight_files)
 
     @classmethod
     def of(cls, net: nn.Module, **components: Any) -> Self:

@@ -23,7 +23,7 @@ class Rope:
 
     base: float = 10000.0
     kind: Literal["default", "linear", "llama3"] = "default"
-    factor: float = 1.0
+    factor: float = 1.0  # of rescaling, for linear and llama3
     low: float = 1.0  # llama3: wavelengths above original / low are divided by factor
     high: float = 4.0  # llama3: wavelengths below original / high stay
     original: int = 8192  # llama3: the context that the base was trained for, in tokens
@@ -42,20 +42,20 @@ class Rope:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Sizes of a draft layer. biases: projections that have one ("q_proj", "up_proj", ...)."""
+    """Sizes of a draft layer."""
 
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    eps: float = 1e-6
+    hidden: int  # H
+    intermediate: int  # width inside the MLP
+    heads: int  # of queries
+    kv_heads: int  # of keys and values, each shared by heads / kv_heads queries
+    head_dim: int  # s
+    eps: float = 1e-6  # of the norms
     rope: Rope = field(default_factory=Rope)
-    biases: frozenset[str] = frozenset()
-    qk_norm: bool = False
+    biases: frozenset[str] = frozenset()  # projections that have a bias: "q_proj", "up_proj", ...
+    qk_norm: bool = False  # queries and keys are normed by head
 
 
-class KeepKeys(Protocol):
+class KeyStore(Protocol):
     """Stores the new keys and values of a layer and returns all that its rows may see."""
 
     def __call__(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,7 +82,7 @@ class KeptView(View):
 
     positions: Tensor
     visible: Tensor | None  # [R, S] or [B, 1, R, S] bool; None: plain causal rows, nothing before
-    keep: KeepKeys
+    keep: KeyStore
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         grouped = queries.shape[1] != keys.shape[1]
@@ -160,11 +160,11 @@ class Attention(nn.Module):
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin [..., 1, R, s] of each position's angles."""
-        held = self._frequencies
-        if held is None or held.device != positions.device:
-            held = self.shape.rope.frequencies(self.shape.head_dim).to(positions.device)
-            self._frequencies = held
-        angles = positions[..., None].float() * held
+        frequencies = self._frequencies
+        if frequencies is None or frequencies.device != positions.device:
+            frequencies = self.shape.rope.frequencies(self.shape.head_dim).to(positions.device)
+            self._frequencies = frequencies
+        angles = positions[..., None].float() * frequencies
         angles = torch.cat([angles, angles], dim=-1).unsqueeze(-3)
         return angles.cos().to(dtype), angles.sin().to(dtype)
 

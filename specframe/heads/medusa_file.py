@@ -16,27 +16,28 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.heads import files
-from specframe.heads.files import Files, check_keys, read
+from specframe.heads import head_files
+from specframe.heads.head_files import HeadFiles, check_keys, read_files, write_files
 from specframe.heads.medusa_net import MedusaNet, MedusaOptions
+from specframe.heads.strict_loading import load_weights
 
-WEIGHTS = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", *files.WEIGHTS)
-MAP = "token_map"
+WEIGHTS = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", *head_files.WEIGHTS)
+MAP = "token_map"  # name of the table of target ids, a row each
 _WHOLE = "medusa_head."  # the heads' prefix beside the base model's own weights
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """How a family of files names things; `{i}` a head, `{j}` a block, `{part}` weight or bias.
+class MedusaLayout:
+    """How a family of files names its tensors.
 
-    single: names of one output matrix that all heads share.
+    In the patterns `{i}` is a head, `{j}` a block, `{part}` weight or bias.
     """
 
-    prefix: str
-    block: str
-    output: str
-    single: tuple[str, ...] = ()
+    prefix: str  # of every name
+    block: str  # pattern of a block's tensors
+    output: str  # pattern of a head's output matrix
+    single: tuple[str, ...] = ()  # names of one output matrix that all heads share
 
     def blocks(self, keys: Iterable[str]) -> list[tuple[int, int]]:
         """(head, block) of every key that is a block's."""
@@ -48,31 +49,34 @@ class Layout:
 
     def _matches(self, pattern: str, keys: Iterable[str]) -> list[re.Match[str]]:
         text = re.escape(self.prefix + pattern)
-        for name, what in (("i", r"\d+"), ("j", r"\d+"), ("part", "weight|bias")):
-            text = text.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>{what})")
-        found = (re.fullmatch(text, key) for key in keys)
-        return [one for one in found if one]
+        for name, values in (("i", r"\d+"), ("j", r"\d+"), ("part", "weight|bias")):
+            text = text.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>{values})")
+        matches = (re.fullmatch(text, key) for key in keys)
+        return [match for match in matches if match]
 
     def block_key(self, head: int, block: int, part: str) -> str:
+        """Name of a block's weight or bias."""
         return self.prefix + self.block.format(i=head, j=block, part=part)
 
     def output_key(self, head: int, layers: int) -> str:
+        """Name of the output matrix of a head with `layers` blocks."""
         return self.prefix + self.output.format(i=head, j=layers)
 
     @property
     def map_key(self) -> str:
+        """Name of the table of target ids."""
         return self.prefix + MAP
 
 
-MEDUSA = Layout(prefix="", block="{i}.{j}.linear.{part}", output="{i}.{j}.weight")
+MEDUSA = MedusaLayout(prefix="", block="{i}.{j}.linear.{part}", output="{i}.{j}.weight")
 
 
-def _layout(keys: Iterable[str]) -> Layout:
+def _layout(keys: Iterable[str]) -> MedusaLayout:
     keys = list(keys)
     if any(key.startswith(_WHOLE) for key in keys):
-        return Layout(prefix=_WHOLE, block=MEDUSA.block, output=MEDUSA.output)
+        return MedusaLayout(prefix=_WHOLE, block=MEDUSA.block, output=MEDUSA.output)
     for prefix in ("", "medusa_heads."):
-        theirs = Layout(
+        theirs = MedusaLayout(
             prefix=prefix,
             block="blocks.{i}.layers.{j}.{part}",
             output="lm_heads.{i}.weight",
@@ -89,39 +93,31 @@ def load_medusa(path: str) -> MedusaNet:
     The numbers in config.json are not looked at: published ones are wrong. Raises ConfigError
     naming the path: nothing there, missing or surplus keys, shapes that do not fit together.
     """
-    held = _read(path)
-    layout = _layout(held.tensors)
-    tensors = held.tensors
+    files = _read(path)
+    layout = _layout(files.tensors)
+    tensors = files.tensors
     if layout.prefix == _WHOLE:  # the rest is the base model
-        tensors = {key: one for key, one in tensors.items() if key.startswith(_WHOLE)}
-    renamed, heads, layers = _renamed(held, layout, tensors)
-    options = _options(renamed, heads, layers, held.place)
+        tensors = {key: value for key, value in tensors.items() if key.startswith(_WHOLE)}
+    renamed, heads, layers = _renamed(files, layout, tensors)
+    options = _options(renamed, heads, layers, files.place)
     with torch.device("meta"):
         net = MedusaNet(options)
-    expected = net.state_dict()
-    wrong = [
-        f"{key} {list(one.shape)} instead of {list(expected[key].shape)}"
-        for key, one in renamed.items()
-        if one.shape != expected[key].shape
-    ]
-    if wrong:
-        raise ConfigError(f"{held.place}: shapes do not fit together: {'; '.join(wrong)}")
-    net.load_state_dict(renamed, strict=True, assign=True)
-    _check_map(net, held.place)
-    return net.eval().requires_grad_(False)
+    net = load_weights(net, renamed, place=files.place)
+    _check_map(net, files.place)
+    return net
 
 
-def _read(path: str) -> Files:
+def _read(path: str) -> HeadFiles:
     """The files; of a whole model in shards only those that hold heads."""
     folder = Path(path).expanduser()
     if not any((folder / name).is_file() for name in WEIGHTS[:2]):
         for index in _INDEXES:
             shards = _shards(folder / index)
             if shards:
-                parts = [read(path, weights=(shard,)) for shard in shards]
-                tensors = {key: one for part in parts for key, one in part.tensors.items()}
-                return Files(place=parts[0].place, config=parts[0].config, tensors=tensors)
-    return read(path, weights=WEIGHTS)
+                parts = [read_files(path, weights=(shard,)) for shard in shards]
+                tensors = {key: value for part in parts for key, value in part.tensors.items()}
+                return HeadFiles(place=parts[0].place, config=parts[0].config, tensors=tensors)
+    return read_files(path, weights=WEIGHTS)
 
 
 def _shards(index: Path) -> list[str]:
@@ -135,15 +131,15 @@ def _shards(index: Path) -> list[str]:
 
 
 def _renamed(
-    held: Files, layout: Layout, tensors: Mapping[str, Tensor]
+    files: HeadFiles, layout: MedusaLayout, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], int, int]:
     """(tensors under our names, number of heads, of blocks in each)."""
     blocks, outputs = layout.blocks(tensors), layout.outputs(tensors)
     heads = 1 + max([i for i, _ in blocks] + outputs, default=-1)
     if not heads:
-        first = ", ".join(sorted(held.tensors)[:4]) or "nothing"
+        first = ", ".join(sorted(files.tensors)[:4]) or "nothing"
         raise ConfigError(
-            f"{held.place}: no Medusa heads, whose keys are like 0.0.linear.weight or "
+            f"{files.place}: no Medusa heads, whose keys are like 0.0.linear.weight or "
             f"blocks.0.layers.0.weight; the file has {first}"
         )
     layers = 1 + max((j for _, j in blocks), default=-1)
@@ -155,19 +151,19 @@ def _renamed(
         for part in (("weight", "bias") if bias else ("weight",))
     }
     ours = [f"{i}.{layers}.weight" for i in range(heads)]
-    single = _single(layout, tensors, bool(held.config.get("original_lm_head")))
+    single = _single(layout, tensors, bool(files.config.get("original_lm_head")))
     if single is not None:
         wanted[single] = ours
     elif outputs:
         wanted |= {layout.output_key(i, layers): [ours[i]] for i in range(heads)}
-    what = f"{held.place} is no file of Medusa heads as it should be"
-    check_keys(tensors, required=wanted, optional=[layout.map_key], what=what)
+    problem = f"{files.place} is no file of Medusa heads as it should be"
+    check_keys(tensors, required=wanted, optional=[layout.map_key], problem=problem)
     wanted |= {layout.map_key: [MAP]} if layout.map_key in tensors else {}
     own = _untied(tensors)
     return {name: own[key] for key, names in wanted.items() for name in names}, heads, layers
 
 
-def _single(layout: Layout, tensors: Mapping[str, Tensor], shared: bool) -> str | None:
+def _single(layout: MedusaLayout, tensors: Mapping[str, Tensor], shared: bool) -> str | None:
     """Key of the output matrix that all heads share, None if each has its own or none has."""
     keys = [layout.prefix + name for name in layout.single[: 1 + shared]]
     return next((key for key in keys if key in tensors), None)
@@ -176,16 +172,16 @@ def _single(layout: Layout, tensors: Mapping[str, Tensor], shared: bool) -> str 
 def _untied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors with memory of their own: the blocks of a head may be one module, listed often."""
     seen: set[int] = set()
-    made = {}
-    for key, one in tensors.items():
-        made[key] = one.clone() if one.data_ptr() in seen else one
-        seen.add(one.data_ptr())
-    return made
+    untied = {}
+    for key, value in tensors.items():
+        untied[key] = value.clone() if value.data_ptr() in seen else value
+        seen.add(value.data_ptr())
+    return untied
 
 
 def _options(tensors: Mapping[str, Tensor], heads: int, layers: int, place: str) -> MedusaOptions:
     first = "0.0.linear.weight" if layers else "0.0.weight"
-    flat = [key for key, one in tensors.items() if one.dim() < 2 and key.endswith(".weight")]
+    flat = [key for key, value in tensors.items() if value.dim() < 2 and key.endswith(".weight")]
     if flat:
         raise ConfigError(f"{place}: {', '.join(flat)}: expected matrices")
     own = tensors.get(f"0.{layers}.weight")
@@ -217,20 +213,11 @@ def _check_map(net: MedusaNet, place: str) -> None:
 
 def save_medusa(net: MedusaNet, folder: Path, *, base: str | None = None) -> None:
     """Write `config.json` and `medusa_lm_head.safetensors` in the v0.1 layout (with `token_map`
-    where there is one); loading them gives the same bits. base: hub name of the target."""
-    from safetensors.torch import save_file
-
-    # Clones, since a format without shared memory refuses tensors that share some.
-    tensors = {
-        key: one.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for key, one in net.state_dict().items()
-    }
+    where there is one); loading them gives the same bits. base: the target's hub name."""
     config = {
         "medusa_num_heads": net.options.heads,
         "medusa_num_layers": net.options.layers,
         "hidden_size": net.options.hidden,
         "base_model_name_or_path": base,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, str(folder / WEIGHTS[0]), metadata={"format": "pt"})
+    write_files(folder, config, net.state_dict(), name=WEIGHTS[0])

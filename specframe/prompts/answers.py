@@ -1,4 +1,8 @@
-"""Answers of a model to prompts: a JSONL file that survives a kill, and a compact form of ids."""
+"""Answers of a model to prompts, as files.
+
+task=distill writes them as JSONL with their prompts, in a file that survives a kill. The compact
+form (.npz) has the answers' token ids alone and is small enough to be committed.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +23,26 @@ _REASONS = ("eos", "length")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer. turns: the user's texts up to this turn (from 0). prompt_tokens: everything that
-    the model saw, its own earlier answers included. tokens: the answer, its end token kept."""
+    """One answer to one turn of a prompt."""
 
-    id: str | int
-    turn: int
+    id: str | int  # of the prompt
+    turn: int  # from 0
     category: str | None
     source: str | None
-    turns: tuple[str, ...]
-    prompt_tokens: list[int]
-    tokens: list[int]
-    finish_reason: str
+    turns: tuple[str, ...]  # the user's texts up to this turn
+    prompt_tokens: list[int]  # all that the model saw, its own earlier answers included
+    tokens: list[int]  # the answer, with its end token
+    finish_reason: str  # eos or length
 
     @property
     def key(self) -> Key:
+        """The prompt's id and the turn."""
         return self.id, self.turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompactAnswer:
-    """An answer without its prompt, which the prompt file holds under the same id."""
+    """An answer without its prompt, which the prompt file has under the same id."""
 
     id: str | int
     turn: int
@@ -59,11 +63,11 @@ def read_answers(path: Path) -> Iterator[Answer]:
 
 
 class AnswerFile(LineFile):
-    """A file of answers. tokens_of: the answers that are there, by key."""
+    """A file of answers that grows."""
 
-    def __init__(self, path: Path, *, settings: dict[str, Any], sort_of: str) -> None:
-        super().__init__(path, settings=settings, sort_of=sort_of, things="answers")
-        self.tokens_of: dict[Key, list[int]] = {}
+    def __init__(self, path: Path, *, settings: dict[str, Any], named_by: str) -> None:
+        super().__init__(path, settings=settings, named_by=named_by, contents="answers")
+        self.tokens_of: dict[Key, list[int]] = {}  # the answers in the file
         try:
             for number, line in self.lines():
                 answer = _answer(line, f"{path}:{number}")
@@ -74,8 +78,8 @@ class AnswerFile(LineFile):
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Append answers and wait for the disk."""
-        self.add_lines([asdict(one) for one in answers])
-        self.tokens_of |= {one.key: one.tokens for one in answers}
+        self.add_lines([asdict(answer) for answer in answers])
+        self.tokens_of |= {answer.key: answer.tokens for answer in answers}
 
 
 def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COMPACT_BYTES) -> int:
@@ -86,8 +90,8 @@ def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COM
     """
     import numpy as np
 
-    kept = list(answers)
-    tokens = np.array([token for one in kept for token in one.tokens], dtype=np.uint32)
+    listed = list(answers)
+    tokens = np.array([token for answer in listed for token in answer.tokens], dtype=np.uint32)
     narrow = not len(tokens) or tokens.max() < 2**16
     partial = path.with_name(f".{path.name}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,16 +99,18 @@ def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COM
         np.savez_compressed(
             file,
             tokens=tokens.astype(np.uint16) if narrow else tokens,
-            ends=np.cumsum([len(one.tokens) for one in kept], dtype=np.uint32),
-            turns=np.array([one.turn for one in kept], dtype=np.uint8),
-            reasons=np.array([_REASONS.index(one.finish_reason) for one in kept], dtype=np.uint8),
-            ids=np.frombuffer(json.dumps([one.id for one in kept]).encode(), dtype=np.uint8),
+            ends=np.cumsum([len(each.tokens) for each in listed], dtype=np.uint32),
+            turns=np.array([each.turn for each in listed], dtype=np.uint8),
+            reasons=np.array(
+                [_REASONS.index(each.finish_reason) for each in listed], dtype=np.uint8
+            ),
+            ids=np.frombuffer(json.dumps([each.id for each in listed]).encode(), dtype=np.uint8),
         )
     size = partial.stat().st_size
     if size > max_bytes:
         partial.unlink()
         raise ValueError(
-            f"{path}: {len(kept)} answers take {size} bytes, more than {max_bytes}; give fewer"
+            f"{path}: {len(listed)} answers take {size} bytes, more than {max_bytes}; give fewer"
         )
     os.replace(partial, path)
     return size
@@ -115,9 +121,9 @@ def read_compact(path: Path) -> Iterator[CompactAnswer]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with np.load(path, allow_pickle=False) as arrays:
             tokens, ends, turns, reasons, ids = (
-                held[name] for name in ("tokens", "ends", "turns", "reasons", "ids")
+                arrays[name] for name in ("tokens", "ends", "turns", "reasons", "ids")
             )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{path}: not a file of compact answers ({error})") from None
@@ -135,8 +141,8 @@ def read_compact(path: Path) -> Iterator[CompactAnswer]:
 
 def _answer(line: bytes, where: str) -> Answer:
     try:
-        held = json.loads(line)
-        values = {field.name: held[field.name] for field in fields(Answer)}
+        entry = json.loads(line)
+        values = {field.name: entry[field.name] for field in fields(Answer)}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{where}: not an answer ({error})") from None
     return Answer(**{**values, "turns": tuple(values["turns"])})

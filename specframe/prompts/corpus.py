@@ -30,9 +30,9 @@ _JSONL = (".jsonl", ".ndjson")
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A file to be read with a target's tokenizer. place: key and value as the user wrote them."""
+    """A file that is read as token ids of a target."""
 
-    place: str
+    place: str  # key and value as the user wrote them, for messages
     path: Path
     target: Target
 
@@ -54,7 +54,7 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """What the ids depend on: the file's bytes and, for text, the tokenizer."""
+        """sha256 of all that the ids depend on: the file's bytes and, for text, the tokenizer."""
         with self.path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         kind = self.path.suffix.lower()
@@ -87,8 +87,8 @@ class Corpus:
         if not beside.is_file():
             return
         try:
-            held = json.loads(beside.read_text(encoding="utf-8")).get("tokenizer")
-            known, digest = (held["of"], held["sha256"]) if held else (None, None)
+            made_with = json.loads(beside.read_text(encoding="utf-8")).get("tokenizer")
+            known, digest = (made_with["of"], made_with["sha256"]) if made_with else (None, None)
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             raise ConfigError(
                 f"{self.place}: {beside.name}, which says whose tokens they are, cannot be read; "
@@ -108,15 +108,17 @@ class Corpus:
         if of_file:
             try:
                 folder = Path(local_folder(self.target.name))
-            except (ValueError, RuntimeError):  # it is loaded: a place we cannot read is no error
+            except (ValueError, RuntimeError):  # the target is loaded already: this is no error
                 folder = None
         return identity_of(self.target.tokenizer, folder)
 
     def _from_arrays(self) -> np.ndarray:
         try:
-            with np.load(self.path, allow_pickle=False) as held:
-                tokens = held["tokens"].astype(np.int32).ravel()
-                ends = held["ends"].astype(np.int64) if "ends" in held else np.array([len(tokens)])
+            with np.load(self.path, allow_pickle=False) as arrays:
+                tokens = arrays["tokens"].astype(np.int32).ravel()
+                ends = np.array([len(tokens)])
+                if "ends" in arrays:
+                    ends = arrays["ends"].astype(np.int64)
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise ConfigError(
                 f"{self.place}: no arrays of token ids under `tokens` ({error})"
@@ -135,13 +137,13 @@ class Corpus:
 
     def _document(self, line: str, number: int) -> list[int]:
         try:
-            held: Any = json.loads(line)
+            entry: Any = json.loads(line)
         except ValueError:
-            held = None
-        tokens = held.get("tokens") if isinstance(held, dict) else None
-        if isinstance(tokens, list) and all(type(one) is int and one >= 0 for one in tokens):
+            entry = None
+        tokens = entry.get("tokens") if isinstance(entry, dict) else None
+        if isinstance(tokens, list) and all(type(each) is int and each >= 0 for each in tokens):
             return tokens
-        text = held.get("text") if isinstance(held, dict) else None
+        text = entry.get("text") if isinstance(entry, dict) else None
         if not isinstance(text, str):
             raise ConfigError(
                 f"{self.place}:{number}: no object with `tokens` (ids) or `text`; give answers of "
@@ -175,8 +177,8 @@ class Corpus:
 
 def _joined(documents: Sequence[list[int]] | Iterator[list[int]]) -> np.ndarray:
     pieces: list[np.ndarray] = []
-    for one in documents:
-        pieces += [np.array([*one, SEPARATOR], dtype=np.int64)]
+    for document in documents:
+        pieces += [np.array([*document, SEPARATOR], dtype=np.int64)]
     ids = np.concatenate(pieces)[:-1] if pieces else np.zeros(0, dtype=np.int64)
     return ids.astype(np.int32)
 

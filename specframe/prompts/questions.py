@@ -1,4 +1,4 @@
-"""The turns of a prompt file, each as the model will see it."""
+"""The turns of a prompt file as the questions that a model is asked."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from specframe.session.engine import Engine, Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A prompt record with the id its answers go by."""
+class NamedPrompt:
+    """A prompt and the name under which its answers are filed."""
 
-    id: str | int
+    id: str | int  # the prompt's own id, or a digest of its turns
     record: PromptRecord
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One turn, as the model sees it."""
+    """One turn of a prompt, as the model sees it."""
 
-    subject: Subject
-    turn: int
-    tokens: list[int]
+    prompt: NamedPrompt
+    turn: int  # from 0
+    tokens: list[int]  # the conversation up to where the model speaks
 
     @property
     def key(self) -> Key:
-        return self.subject.id, self.turn
+        """The key of its answer."""
+        return self.prompt.id, self.turn
 
-    def answered(self, tokens: list[int], *, eos: Sequence[int]) -> Answer:
-        """The answer to it."""
-        record = self.subject.record
+    def answer(self, tokens: list[int], *, eos: Sequence[int]) -> Answer:
+        """The answer that consists of `tokens`. eos: ids that end a text."""
+        record = self.prompt.record
         return Answer(
-            id=self.subject.id,
+            id=self.prompt.id,
             turn=self.turn,
             category=record.category,
             source=record.source,
@@ -49,29 +50,32 @@ class Question:
         )
 
 
-def read_subjects(path: Path | None) -> list[Subject]:
-    """The prompts; one without an id goes by a digest of its turns. Equal ones are asked once."""
+def read_named_prompts(path: Path | None) -> list[NamedPrompt]:
+    """The prompts of a file, equal ones once. Raises ConfigError if two prompts share an id."""
     if path is None:
         raise ConfigError("task=distill needs prompts= (a file, or builtin)")
-    found: dict[str | int, Subject] = {}
+    by_id: dict[str | int, NamedPrompt] = {}
     for record in read_prompts(path):
         digest = hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
         name = digest if record.id is None else record.id
-        subject = Subject(id=name, record=record)
-        if found.setdefault(name, subject).record.turns != record.turns:
+        prompt = NamedPrompt(id=name, record=record)
+        if by_id.setdefault(name, prompt).record.turns != record.turns:
             raise ConfigError(f"prompts={path}: the id {name} stands for two prompts; make it one")
-    return list(found.values())
+    return list(by_id.values())
 
 
 def encode_turns(
     engine: Engine, turns: Sequence[str], before: Sequence[Sequence[int]]
 ) -> list[int]:
-    """Ids of the user's turn after `before`, the model's answers so far, up to where it speaks."""
+    """Token ids of the user's next turn, up to where the model speaks.
+
+    before: token ids of the model's answers to the turns before.
+    """
     return engine.encode(conversation(engine, turns, [engine.decode(tokens) for tokens in before]))
 
 
 def conversation(engine: Engine, turns: Sequence[str], answers: Sequence[str]) -> Prompt:
-    """The user's turn after `answers`, as the engine is asked: one text, or messages in turns."""
+    """The prompt for the turn after `answers`: one text, or messages of user and assistant."""
     texts = [text for pair in zip(turns, answers, strict=False) for text in pair]
     texts.append(turns[len(answers)])
     tokenizer = engine.parts.target.tokenizer
@@ -85,9 +89,12 @@ def conversation(engine: Engine, turns: Sequence[str], answers: Sequence[str]) -
 def batches_of(
     questions: Sequence[Question], *, room: int, max_rows: int, max_tokens: int
 ) -> Iterator[list[Question]]:
-    """Batches of similar length, short ones first. max_tokens: rows times (longest + room)."""
+    """Batches of questions of similar length, short ones first.
+
+    room: tokens of an answer. max_tokens: limit of a batch's rows times (longest question + room).
+    """
     batch: list[Question] = []
-    for question in sorted(questions, key=lambda one: len(one.tokens)):
+    for question in sorted(questions, key=lambda question: len(question.tokens)):
         full = (len(batch) + 1) * (len(question.tokens) + room) > max_tokens
         if batch and (full or len(batch) == max_rows):
             yield batch
@@ -99,5 +106,5 @@ def batches_of(
 
 def batch_seed(seed: int, batch: Sequence[Question]) -> int:
     """Seed of a batch's noise: the same for the same questions, whatever came before."""
-    text = json.dumps([seed, [one.key for one in batch]])
+    text = json.dumps([seed, [question.key for question in batch]])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

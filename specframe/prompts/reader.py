@@ -10,7 +10,7 @@ from typing import Any
 
 from specframe.errors import ConfigError
 
-BUILTIN = "builtin"  # the word that stands for the built-in set instead of a file
+BUILTIN = "builtin"  # names the built-in set in the place of a file
 _BUILTIN_FILE = Path(__file__).with_name("builtin.jsonl")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _ID_KEYS = ("id", "question_id", "task_id")  # ours, Spec-Bench's and EAGLE's, HumanEval's
@@ -18,19 +18,15 @@ _ID_KEYS = ("id", "question_id", "task_id")  # ours, Spec-Bench's and EAGLE's, H
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRecord:
-    """One prompt: the user's turns (one, or a conversation's), and what is given beside them.
+    """One prompt of a file."""
 
-    source: the collection it is from. license: of that collection, by its SPDX name. reference: the
-    right answer to the first turn, in the suite's own words. checks: a program that raises unless
-    the function that the answer completes is right (HumanEval).
-    """
-
-    turns: tuple[str, ...]
+    turns: tuple[str, ...]  # the user's texts, several in a conversation
     id: str | int | None = None
     category: str | None = None
-    source: str | None = None
-    license: str | None = None
-    reference: str | None = None
+    source: str | None = None  # the collection that it is from
+    license: str | None = None  # of that collection, by its SPDX name
+    reference: str | None = None  # the right answer to the first turn, in the suite's own words
+    # A program that raises unless the function that the answer completes is right (HumanEval).
     checks: str | None = None
 
 
@@ -45,17 +41,17 @@ def read_prompts(path: Path | str) -> list[PromptRecord]:
     """
     file = _BUILTIN_FILE if str(path) == BUILTIN else Path(path)
     structured = file.suffix.lower() in _JSON_LINES
-    found = []
+    records = []
     for number, line in _lines(file):
         where = f"{path}:{number}"
-        found.append(_record(line, where) if structured else PromptRecord(turns=(line,)))
-    if not found:
+        records.append(_record(line, where) if structured else PromptRecord(turns=(line,)))
+    if not records:
         raise ConfigError(f"prompts={path}: the file holds no prompt")
-    return found
+    return records
 
 
 def first_prompt() -> PromptRecord:
-    """The prompt of a run that was given none: one whose answer copies from it."""
+    """The prompt of a run that names none: a summarization, whose answer copies from it."""
     return next(record for record in read_prompts(BUILTIN) if record.id == "summarization-1")
 
 
@@ -95,14 +91,14 @@ def _record(line: str, where: str) -> PromptRecord:
 
 
 def _reference(entry: dict[str, Any]) -> str | None:
-    """The first turn's, where it is text."""
-    held = entry.get("reference")
-    first = held[0] if isinstance(held, list) and held else held
+    """The right answer to the first turn, if it is text."""
+    reference = entry.get("reference")
+    first = reference[0] if isinstance(reference, list) and reference else reference
     return first if isinstance(first, str) and first else None
 
 
 def _checks(entry: dict[str, Any]) -> str | None:
-    """HumanEval's tests, called on the function it names."""
+    """HumanEval's tests with the call that runs them on the function that the entry names."""
     if not all(isinstance(entry.get(key), str) for key in ("test", "entry_point")):
         return None
     return f"{entry['test']}\n\ncheck({entry['entry_point']})\n"
@@ -117,6 +113,6 @@ def _turns(entry: dict[str, Any], where: str) -> tuple[str, ...]:
         raise ConfigError(
             f"{where}: needs `prompt` (text) or `turns` (list of texts); it has {keys}"
         )
-    if not isinstance(turns, list) or not turns or not all(isinstance(one, str) for one in turns):
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
         raise ConfigError(f"{where}: `prompt` must be text, `turns` a list of texts")
     return tuple(turns)

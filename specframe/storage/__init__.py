@@ -1,1 +1,1 @@
-"""What is kept on the disk: the cache folder, and files of JSON lines that survive a kill."""
+"""Files on the disk: the cache folder, and files of JSON lines that survive a kill."""

@@ -1,4 +1,4 @@
-"""Where what was made once is kept for later runs."""
+"""The folder of files that are computed once and read by later runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 def cache_root() -> Path:
     """`$SPECFRAME_CACHE`, else `specframe` in the user's cache; it may not exist yet.
 
-    Converted models, look-up structures and compiled kernels lie there, all of them made again when
-    the folder is lost.
+    Converted models, prompt suites, look-up structures and compiled kernels lie there. All of them
+    are computed or fetched again if the folder is lost.
     """
     if chosen := os.environ.get("SPECFRAME_CACHE"):
         return Path(chosen).expanduser().absolute()

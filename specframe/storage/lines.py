@@ -11,23 +11,28 @@ from typing import Any, Self
 
 from specframe.errors import ConfigError
 
-_FOLDER = "hydra.run.dir"  # a key that names the folder of a file
+_FOLDER = "hydra.run.dir"  # a key that names the folder of a file, not the file
 
 
 class LineFile:
-    """Appends lines to a file; what was added is on the disk when `add_lines` returns.
+    """Appends lines to a file; they are on the disk when `add_lines` returns.
 
-    settings: what the lines depend on, kept beside the file as `*.settings.json`; a file that was
-    made with others is refused. sort_of: the key by which the user named the file; things: what its
-    lines are, in messages. A torn last line of a killed run is cut off. One process at a time.
+    The settings on which the lines depend lie beside the file as `*.settings.json`, and a file that
+    was made with others is refused. A torn last line of a killed run is cut off. Only one process
+    at a time can open a file.
+
+    named_by: the key by which the user named the file; contents: a noun for its lines. Both are for
+    messages.
     """
 
-    def __init__(self, path: Path, *, settings: dict[str, Any], sort_of: str, things: str) -> None:
+    def __init__(
+        self, path: Path, *, settings: dict[str, Any], named_by: str, contents: str
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._sort_of = sort_of
-        self._things = things
-        self._shown = path.parent if sort_of == _FOLDER else path
+        self._named_by = named_by
+        self._contents = contents
+        self._shown = path.parent if named_by == _FOLDER else path
         self._file = path.open("a+b")
         try:
             _lock(self._file.fileno(), path)
@@ -43,11 +48,11 @@ class LineFile:
         self.close()
 
     def close(self) -> None:
-        """Let the file go, and its lock."""
+        """Close the file, which frees its lock."""
         self._file.close()
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Number (from 1) and bytes of every whole line; read to the end, it cuts a torn one."""
+        """Number (from 1) and bytes of every whole line; at the end it cuts a torn line off."""
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(self._file, start=1):
@@ -58,7 +63,7 @@ class LineFile:
         self._file.truncate(whole)
 
     def add_lines(self, values: Sequence[dict[str, Any]]) -> None:
-        """Append one line a value and wait for the disk."""
+        """Append a line for each value and wait for the disk."""
         text = "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
         # A lone surrogate becomes its own JSON escape.
         self._file.write(text.encode("utf-8", errors="backslashreplace"))
@@ -73,39 +78,39 @@ class LineFile:
             partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
             os.replace(partial, beside)
             return
-        held = read_settings(self.path, sort_of=self._sort_of, things=self._things)
-        kind = "folder" if self._sort_of == _FOLDER else "file"
-        for key in [*settings, *held]:
-            if settings.get(key) != held.get(key):
+        earlier = read_settings(self.path, named_by=self._named_by, contents=self._contents)
+        kind = "folder" if self._named_by == _FOLDER else "file"
+        for key in [*settings, *earlier]:
+            if settings.get(key) != earlier.get(key):
                 raise ConfigError(
-                    f"{self._sort_of}={self._shown}: its {self._things} were made with {key}="
-                    f"{_short(held.get(key))}, this run has {_short(settings.get(key))}; "
+                    f"{self._named_by}={self._shown}: its {self._contents} were made with {key}="
+                    f"{_short(earlier.get(key))}, this run has {_short(settings.get(key))}; "
                     f"give the old value or another {kind}"
                 )
 
 
 def settings_path(path: Path) -> Path:
-    """Where the settings of a file of lines are."""
+    """The file of the settings of a file of lines."""
     return path.with_suffix(".settings.json")
 
 
-def read_settings(path: Path, *, sort_of: str, things: str) -> dict[str, Any]:
+def read_settings(path: Path, *, named_by: str, contents: str) -> dict[str, Any]:
     """The settings that a file of lines was made with. Raises ConfigError if there are none."""
     beside = settings_path(path)
     try:
-        held = json.loads(beside.read_text(encoding="utf-8"))
+        settings = json.loads(beside.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        held = None
-    if not isinstance(held, dict):
+        settings = None
+    if not isinstance(settings, dict):
         raise ConfigError(
-            f"{sort_of}={path}: {beside.name}, which says how its {things} were made, "
+            f"{named_by}={path}: {beside.name}, which says how its {contents} were made, "
             "cannot be read; give another file"
         )
-    return held
+    return settings
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Held until the file is closed, by a kill too."""
+    """Lock a file until it is closed, also by a kill. Raises ConfigError if it is locked."""
     with suppress(ImportError):  # no such locks outside of POSIX
         import fcntl
 

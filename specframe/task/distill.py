@@ -16,12 +16,12 @@ from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.law.sampling import GREEDY_BELOW
 from specframe.prompts.answers import AnswerFile, read_answers, write_compact
 from specframe.prompts.questions import (
+    NamedPrompt,
     Question,
-    Subject,
     batch_seed,
     batches_of,
     encode_turns,
-    read_subjects,
+    read_named_prompts,
 )
 from specframe.registry import Range
 from specframe.session.batched import Batched, packed
@@ -82,7 +82,7 @@ class Distill(Task):
                 "is none; use target=hf"
             )
         options = _generate_options(engine)
-        subjects = read_subjects(job.prompts)
+        subjects = read_named_prompts(job.prompts)
         bare = Path(self.output).name == self.output
         path = job.output_dir / self.output if bare else Path(self.output)
         settings = self._settings(engine, options)
@@ -93,7 +93,7 @@ class Distill(Task):
             options=options,
         )
         fast = packed(model, rows=self.batch_size) if self.packed else nullcontext()
-        with AnswerFile(path, settings=settings, sort_of="task.output") as file, fast:
+        with AnswerFile(path, settings=settings, named_by="task.output") as file, fast:
             keys = {(one.id, turn) for one in subjects for turn in range(len(one.record.turns))}
             pace = Pace("distill", total=len(keys), done=len(keys & set(file.tokens_of)))
             work = _Work(self, engine=engine, batched=batched, file=file, pace=pace)
@@ -152,7 +152,7 @@ class _Work:
         self._longest = min(task.max_prompt_tokens, context - batched.max_new_tokens)
         self._greedy = engine.settings.sampling.temperature < GREEDY_BELOW
 
-    def answer_all(self, subjects: Sequence[Subject]) -> None:
+    def answer_all(self, subjects: Sequence[NamedPrompt]) -> None:
         """Window by window, a window turn by turn, a turn in batches of similar length."""
         for start in range(0, len(subjects), self._task.window):
             window = subjects[start : start + self._task.window]
@@ -165,7 +165,7 @@ class _Work:
                 ):
                     self._answer(batch)
 
-    def _questions(self, window: Sequence[Subject], turn: int) -> Iterator[Question]:
+    def _questions(self, window: Sequence[NamedPrompt], turn: int) -> Iterator[Question]:
         """Those of one turn that fit; where there is noise, also those that have an answer."""
         held = self._file.tokens_of
         for subject in window:
@@ -175,7 +175,7 @@ class _Work:
             before = [held.get((subject.id, earlier), []) for earlier in range(turn)]
             tokens = encode_turns(self._engine, subject.record.turns, before) if all(before) else []
             if 0 < len(tokens) <= self._longest:
-                yield Question(subject=subject, turn=turn, tokens=tokens)
+                yield Question(prompt=subject, turn=turn, tokens=tokens)
             else:
                 self.num_left_out += 1
                 self._pace.add_prompts(1)
@@ -192,7 +192,7 @@ class _Work:
         )
         eos = self._engine.eos_ids
         pairs = zip(batch, made, strict=True)
-        self._file.add([q.answered(tokens, eos=eos) for q, tokens in pairs if q.key not in held])
+        self._file.add([q.answer(tokens, eos=eos) for q, tokens in pairs if q.key not in held])
         self._pace.add_prompts(len(missing))
 
 

@@ -14,7 +14,7 @@ import yaml
 from specframe.compose.binding import bind
 from specframe.errors import ConfigError, MissingResource
 from specframe.prompts.answers import Answer, Key, read_answers, read_compact
-from specframe.prompts.questions import Subject, encode_turns, read_subjects
+from specframe.prompts.questions import NamedPrompt, encode_turns, read_named_prompts
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
 from specframe.session.batched import packed
@@ -88,10 +88,10 @@ class Train(Task):
         import torch
 
         from specframe.training.course import Course
-        from specframe.training.fit import Machine
+        from specframe.training.feature_cache import PACK_ROWS
+        from specframe.training.fit import TrainerSettings
         from specframe.training.origin import sources
         from specframe.training.samples import split
-        from specframe.training.tapped_features import PACK_ROWS
 
         target = job.engine.parts.target
         return Course(
@@ -103,7 +103,7 @@ class Train(Task):
             samples=split(answers, heldout=self.heldout, max_length=self.max_length),
             wide=_wider_text(job.engine, job.prompts),
             sources=sources(answers, read_prompts(job.prompts) if job.prompts else ()),
-            machine=Machine(
+            trainer=TrainerSettings(
                 accelerator="gpu" if target.device.type == "cuda" else "cpu",
                 devices=self.devices,
                 strategy=self.strategy,
@@ -153,7 +153,7 @@ def read_any(path: Path, engine: Engine, prompts: Path | None) -> list[Answer]:
     """Answers of a JSONL file, or of a compact one whose prompts are in `prompts`."""
     _check_answers(path, prompts)
     compact = path.suffix == _COMPACT
-    found = _expanded(path, engine, read_subjects(prompts)) if compact else read_answers(path)
+    found = _expanded(path, engine, read_named_prompts(prompts)) if compact else read_answers(path)
     # An end that was found again in a file of two runs must not count twice.
     return list({answer.key: answer for answer in found}.values())
 
@@ -170,7 +170,7 @@ def _check_answers(path: Path, prompts: Path | str | None) -> None:
         raise ConfigError(f"task.answers={path}: it holds no answer; task=distill writes them")
 
 
-def _expanded(path: Path, engine: Engine, prompts: Sequence[Subject]) -> Iterator[Answer]:
+def _expanded(path: Path, engine: Engine, prompts: Sequence[NamedPrompt]) -> Iterator[Answer]:
     subjects = {subject.id: subject for subject in prompts}
     before: dict[Key, list[int]] = {}
     for one in read_compact(path):

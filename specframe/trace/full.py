@@ -115,8 +115,8 @@ class _Positions(Tracer):
         self._index = LineFile(
             folder / ANSWERS_FILE,
             settings=_settings(engine, config, self._top_k),
-            sort_of="hydra.run.dir",
-            things="positions",
+            named_by="hydra.run.dir",
+            contents="positions",
         )
         # The prompts of the answers that are there already, in the order of the run.
         self._known = [json.loads(line)["prompt_tokens"] for _, line in self._index.lines()]

@@ -24,23 +24,19 @@ FINAL = "final_postnorm"  # the tap that enters the target's head
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frozen:
-    """What a head borrows from its target, and the tokens it may draft.
+class FrozenTarget:
+    """The parts of a frozen target that a head reads, and the tokens that it may draft."""
 
-    embed [...] -> [..., H]; head [M, H] -> [M, Vd] logits of tokens ids [Vd] (None: all V).
-    row_of [V]: where each token stands among them, -1 for none. table [Vd, H]: the head's matrix in
-    the dtype of training, None for a head that is no plain product.
-    """
-
-    embed: Callable[[Tensor], Tensor]
-    head: Callable[[Tensor], Tensor]
-    ids: Tensor | None
-    row_of: Tensor
+    embed: Callable[[Tensor], Tensor]  # tokens [...] -> [..., H]
+    head: Callable[[Tensor], Tensor]  # states [M, H] -> logits [M, Vd] of the tokens `ids`
+    ids: Tensor | None  # [Vd] the draft vocabulary; None: all V
+    row_of: Tensor  # [V] the row of each token in the draft vocabulary; -1 for none
+    # [Vd, H] the head's matrix in the dtype of training; None for a head that is no plain product.
     table: Tensor | None = None
 
     @classmethod
-    def of(cls, target: Target, ids: Tensor | None, *, half: bool = False) -> Frozen:
-        """Tables of a target, whose parameters stop taking gradients. half: `table` in bfloat16."""
+    def of(cls, target: Target, ids: Tensor | None, *, half: bool = False) -> FrozenTarget:
+        """The tables of a target, whose parameters it freezes. half: `table` in bfloat16."""
         model = getattr(target, "model", None)
         if isinstance(model, nn.Module):
             model.requires_grad_(False).eval()
@@ -62,7 +58,7 @@ class Frozen:
 
 @torch.no_grad()
 def _table(head: Callable[[Tensor], Tensor], target: Target) -> Tensor | None:
-    """[Vd, H] the matrix of a head that is nothing else, read through the head itself."""
+    """[Vd, H] the matrix of a linear head, read through the head; None if it is not linear."""
     device, dtype = target.device, target.dtype
     size = target.embed(torch.zeros(1, dtype=torch.long, device=device)).shape[-1]
     table = head(torch.eye(size, dtype=dtype, device=device)).t().contiguous()
@@ -74,69 +70,68 @@ def _table(head: Callable[[Tensor], Tensor], target: Target) -> Tensor | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Guesses:
-    """What a head guesses along the true text: [B, A, D, K] tokens, best first, at depths 1 .. D.
+    """What a head guesses along the true text, at depths 1 .. D and K guesses at each."""
 
-    predicted [B, A, D] the true tokens; counted [B, A, D] bool: the answer has one there. first
-    [B]: the row whose prediction follows the answer's first token.
-    """
-
-    tokens: Tensor
-    predicted: Tensor
-    counted: Tensor
-    first: Tensor
+    tokens: Tensor  # [B, A, D, K] best first
+    truth: Tensor  # [B, A, D] the true tokens
+    is_counted: Tensor  # [B, A, D] bool: the answer has a token there
+    first: Tensor  # [B] the row whose prediction follows the answer's first token
 
 
 class Recipe(ABC):
-    """A kind of head and its loss. Parameters of the constructor are the recipe's YAML keys.
+    """A kind of head and its loss; the constructor's parameters are keys of the recipe's YAML.
 
-    prompt_weight: weight of the prompt's tokens where an answer's have 1. vocabulary: size of the
-    draft vocabulary, None for the target's; min_coverage: least share of held-out answer tokens
-    that it must have. needs_vocabulary: the head has rows of its own, so ids are always chosen.
+    A training calls `taps`, `make` (and `load`, `started` if it starts from a head), then `losses`
+    at every step, `guesses` at every validation, and `export` and `release` at the end.
     """
 
     drafter: ClassVar[str]  # the word that decodes with the exported head
-    prompt_weight: float = 0.0
-    vocabulary: int | None = None
-    min_coverage: float = 0.0
-    needs_vocabulary: ClassVar[bool] = False
+    needs_vocabulary: ClassVar[bool] = False  # the head has rows of its own, so ids are chosen
+    prompt_weight: float = 0.0  # of the prompt's tokens, where the answer's have 1
+    vocabulary: int | None = None  # size of the draft vocabulary; None for the target's
+    min_coverage: float = 0.0  # least share of held-out answer tokens that the vocabulary has
 
     @abstractmethod
     def taps(self, target: Target) -> tuple[str, ...]:
-        """Hidden states that batches carry, by name."""
+        """Names of the hidden states that batches carry."""
 
     @abstractmethod
     def make(self, target: Target, ids: Tensor | None) -> nn.Module:
-        """A fresh head; torch's generator is seeded. ids [Vd]: the draft vocabulary, None: all."""
+        """A fresh head; torch's generator was seeded. ids [Vd]: the draft vocabulary, None: all."""
 
     @abstractmethod
     def load(self, path: str) -> nn.Module:
         """A trained head of this kind: hub name, folder or file. Raises ConfigError."""
 
-    def head_in(self, net: Any) -> nn.Module:
-        """What of a module in training is the head that `load` gives."""
+    def head_in(self, net: Any) -> Any:
+        """The part of a module in training that is a head as `load` gives it."""
         return net
 
     def started(self, net: Any) -> None:
-        """A module in training has just taken over the weights that `load` gave."""
+        """Adjust a module in training that has just taken over the weights of a trained head."""
 
     def groups(self, net: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
-        """Parameter groups of the optimiser."""
-        return [{"params": [one for one in net.parameters() if one.requires_grad]}]
+        """The optimiser's parameter groups."""
+        return [{"params": [weight for weight in net.parameters() if weight.requires_grad]}]
 
     def original(self) -> AbstractContextManager[None]:
-        """A context in which the target is as it was before training."""
+        """A context in which the target has the weights that it had before training."""
         return nullcontext()
 
     def release(self) -> None:
-        """Leave the target as it was found; the head is not used after this."""
+        """Give the target back as it was before training; the head is not used after this."""
 
     @abstractmethod
-    def losses(self, net: Any, frozen: Frozen, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """`loss`, which is minimised, and its parts. progress: the share of steps that are done."""
+    def losses(
+        self, net: Any, frozen: FrozenTarget, batch: Batch, progress: float
+    ) -> dict[str, Tensor]:
+        """`loss`, which is minimised, and its parts for the logs. progress: share of steps done."""
 
     @abstractmethod
-    def guesses(self, net: Any, frozen: Frozen, batch: Batch, *, depth: int, top: int) -> Guesses:
-        """What the head would draft at each place of the answers, teacher forced."""
+    def guesses(
+        self, net: Any, frozen: FrozenTarget, batch: Batch, *, depth: int, top: int
+    ) -> Guesses:
+        """What the head would draft at each place of the answers, with the true text before it."""
 
     @abstractmethod
     def export(self, net: Any, folder: Path, *, target: Target) -> None:
@@ -144,7 +139,7 @@ class Recipe(ABC):
 
 
 def text_config(target: Target) -> Any:
-    """The configuration of a target's language model. IncompatibleComponents if it has none."""
+    """The configuration of a target's language model. Raises IncompatibleComponents without one."""
     model = getattr(target, "model", None)
     if model is None:
         raise IncompatibleComponents(

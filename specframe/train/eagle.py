@@ -1,4 +1,4 @@
-"""EAGLE-1/2's head: features are predicted and read by the target's own head (also HASS)."""
+"""EAGLE-1/2's head: it predicts features, which the target's own head reads."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from specframe.heads.eagle_export import save
+from specframe.heads.eagle_export import save_eagle
 from specframe.heads.eagle_file import load_eagle
 from specframe.heads.eagle_net import EagleNet, EagleOptions
 from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.base import FINAL, RECIPES, FrozenTarget, Guesses, Recipe
 from specframe.training import losses
 from specframe.training.batches import Batch
-from specframe.training.chains import Stepped, borrowed_loss, guessed
-from specframe.training.shape import initialise, shape_for
+from specframe.training.chains import StepRows, guesses_of, target_head_loss
+from specframe.training.head_shape import initialise, shape_for
 from specframe.training.teacher_laws import TeacherLaws
 from specframe.training.unroll import UnrollWindow, unroll
 
@@ -60,7 +60,7 @@ class EagleRecipe(Recipe):
         self.noise, self.prompt_weight = noise, prompt_weight
         self.vocabulary, self.min_coverage = vocabulary, min_coverage
         self.negatives, self.intermediate = negatives, intermediate
-        self._unit = 1.0
+        self._unit = 1.0  # factor that brings embeddings to an rms of 1
 
     def taps(self, target: Target) -> tuple[str, ...]:
         return (FINAL,)
@@ -78,16 +78,19 @@ class EagleRecipe(Recipe):
     def started(self, net: EagleNet) -> None:
         net.fc.weight[:, : net.hidden_size] /= self._unit
 
-    def _embed(self, frozen: Frozen) -> Callable[[Tensor], Tensor]:
-        """Embeddings of rms 1. Most tables are far smaller than features, and AdamW, whose steps do
-        not know of it, would move `fc` too little where it reads them."""
+    def _embed(self, frozen: FrozenTarget) -> Callable[[Tensor], Tensor]:
+        """Embeddings scaled to an rms of 1.
+
+        Most embeddings are far smaller than features. AdamW's steps do not depend on the scale of
+        their inputs, so `fc` would move too little where it reads embeddings as they are.
+        """
         return lambda tokens: frozen.embed(tokens) * self._unit
 
     def load(self, path: str) -> EagleNet:
         return load_eagle(path)
 
     def losses(
-        self, net: EagleNet, frozen: Frozen, batch: Batch, progress: float
+        self, net: EagleNet, frozen: FrozenTarget, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         features = batch.features[FINAL]
         window = UnrollWindow.of(batch)
@@ -101,38 +104,42 @@ class EagleRecipe(Recipe):
         )
         noise = (torch.rand_like(features) - 0.5) * 2 * self.noise
         states = unroll(net, self._embed(frozen), window, features + noise, steps=self.unroll)
+        terms: list[Tensor] = []
         parts: dict[str, Tensor] = {}
-        total, scale = features.new_zeros(()), 0.0
-        for step, made in enumerate(states):
-            found = self._step(made, step, window, laws, frozen)
-            total = total + self.decay**step * found.pop("loss")
-            scale += self.decay**step
-            parts |= {f"{name}_{step + 1}": value.detach() for name, value in found.items()}
-        return {"loss": total / scale, **parts}
+        for step, predicted in enumerate(states):
+            step_parts = self._step(predicted, step, window, laws, frozen)
+            terms.append(step_parts.pop("loss"))
+            parts |= {f"{name}_{step + 1}": value.detach() for name, value in step_parts.items()}
+        return {"loss": losses.discounted(terms, self.decay), **parts}
 
     def _step(
-        self, made: Tensor, step: int, window: UnrollWindow, laws: TeacherLaws, frozen: Frozen
+        self,
+        predicted: Tensor,
+        step: int,
+        window: UnrollWindow,
+        laws: TeacherLaws,
+        frozen: FrozenTarget,
     ) -> dict[str, Tensor]:
-        """Terms of one unrolled step."""
-        at = Stepped.of(window, step, laws, frozen)
-        states = made[at.chosen].float()
+        """The loss of one unrolled step and its parts."""
+        at = StepRows.of(window, step, laws, frozen)
+        states = predicted[at.chosen].float()
         true = window.batch.features[FINAL][at.sequence, at.feature].float()
-        found = {"regression": losses.mean(losses.regression(states, true), at.weight)}
-        loss = self.regression * found["regression"]
+        parts = {"regression": losses.weighted_mean(losses.regression(states, true), at.weight)}
+        loss = self.regression * parts["regression"]
         if self.soft or self.top_weight:
-            found["distillation"] = borrowed_loss(made[at.chosen], at, laws, frozen)
-            loss = loss + found["distillation"]
-        return {"loss": loss, **found}
+            parts["distillation"] = target_head_loss(predicted[at.chosen], at, laws, frozen)
+            loss = loss + parts["distillation"]
+        return {"loss": loss, **parts}
 
     @torch.no_grad()
     def guesses(
-        self, net: EagleNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
+        self, net: EagleNet, frozen: FrozenTarget, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
         window = UnrollWindow.of(batch)
         states = unroll(net, self._embed(frozen), window, batch.features[FINAL], steps=depth)
-        return guessed(states, window, lambda rows, _: frozen.head(rows), frozen, top=top)
+        return guesses_of(states, window, lambda rows, _: frozen.head(rows), frozen, top=top)
 
     @torch.no_grad()
     def export(self, net: EagleNet, folder: Path, *, target: Target) -> None:
         net.fc.weight[:, : net.hidden_size] *= self._unit
-        save(net, folder, verifier=target.name)
+        save_eagle(net, folder, verifier=target.name)

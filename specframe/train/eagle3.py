@@ -8,17 +8,17 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from specframe.heads.eagle_export import save
+from specframe.heads.eagle_export import save_eagle
 from specframe.heads.eagle_file import load_eagle3
 from specframe.heads.eagle_net import Eagle3Net, Eagle3Options
 from specframe.heads.fitting import fused_layers
 from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.base import FINAL, RECIPES, FrozenTarget, Guesses, Recipe
 from specframe.training import losses
 from specframe.training.batches import Batch
-from specframe.training.chains import Stepped, guessed
-from specframe.training.shape import initialise, shape_for
+from specframe.training.chains import StepRows, guesses_of
+from specframe.training.head_shape import initialise, shape_for
 from specframe.training.teacher_laws import TeacherLaws
 from specframe.training.unroll import UnrollWindow, unroll
 
@@ -98,34 +98,31 @@ class Eagle3Recipe(Recipe):
         return load_eagle3(path)
 
     def losses(
-        self, net: Eagle3Net, frozen: Frozen, batch: Batch, progress: float
+        self, net: Eagle3Net, frozen: FrozenTarget, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         window = UnrollWindow.of(batch)
         laws = TeacherLaws.of(batch, frozen, batch.features[FINAL], negatives=self.negatives)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=self.unroll)
-        parts: dict[str, Tensor] = {}
-        total, scale = batch.features[FINAL].new_zeros(()), 0.0
-        for step, made in enumerate(states):
-            at = Stepped.of(window, step, laws, frozen)
-            logits = laws.logits(net.normed(made[at.chosen]), net.lm_head.weight)
+        terms: list[Tensor] = []
+        for step, predicted in enumerate(states):
+            at = StepRows.of(window, step, laws, frozen)
+            logits = laws.logits(net.normed(predicted[at.chosen]), net.lm_head.weight)
             rows = losses.cross_entropy(logits, laws.shares[at.place])
-            found = losses.mean(rows, at.weight * at.inside)
-            total = total + self.decay**step * found
-            scale += self.decay**step
-            parts[f"distillation_{step + 1}"] = found.detach()
-        return {"loss": total / scale, **parts}
+            terms.append(losses.weighted_mean(rows, at.weight * at.inside))
+        parts = {f"distillation_{step}": term.detach() for step, term in enumerate(terms, start=1)}
+        return {"loss": losses.discounted(terms, self.decay), **parts}
 
     @torch.no_grad()
     def guesses(
-        self, net: Eagle3Net, frozen: Frozen, batch: Batch, *, depth: int, top: int
+        self, net: Eagle3Net, frozen: FrozenTarget, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
         window = UnrollWindow.of(batch)
         states = unroll(net, frozen.embed, window, self._states(net, batch), steps=depth)
-        return guessed(states, window, lambda rows, _: net.logits(rows), frozen, top=top)
+        return guesses_of(states, window, lambda rows, _: net.logits(rows), frozen, top=top)
 
     def export(self, net: Eagle3Net, folder: Path, *, target: Target) -> None:
-        save(net, folder, verifier=target.name)
+        save_eagle(net, folder, verifier=target.name)
 
     def _states(self, net: Eagle3Net, batch: Batch) -> Tensor:
-        fused = [one for name, one in batch.features.items() if name != FINAL]
+        fused = [states for name, states in batch.features.items() if name != FINAL]
         return net.fuse(torch.cat(fused, dim=-1))

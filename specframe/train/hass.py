@@ -1,4 +1,4 @@
-"""HASS: EAGLE's head trained on its own aligned contexts, with the likeliest tokens distilled."""
+"""HASS: EAGLE's head, trained on contexts as drafting has them and on the likeliest tokens."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from specframe.train.eagle import EagleRecipe
 
 @RECIPES.register("hass")
 class HassRecipe(EagleRecipe):
-    """EAGLE's loss over several unrolled steps plus a term over the target's likeliest tokens.
+    """EAGLE's loss over several unrolled steps, plus a term over the target's likeliest tokens.
 
-    The recipe has every term as a number of its own, so only the numbers of the YAML differ from
-    `train=eagle`, which leaves the steps unrolled to 1. Paper: HASS, arXiv 2408.15766.
+    The class has EAGLE's keys; only their numbers differ, see `conf/train/hass.yaml`.
+    Paper: HASS, arXiv 2408.15766.
     """

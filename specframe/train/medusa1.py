@@ -13,10 +13,10 @@ from specframe.heads.medusa_file import load_medusa, save_medusa
 from specframe.heads.medusa_net import MedusaNet, MedusaOptions
 from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe, text_config
+from specframe.train.base import FINAL, RECIPES, FrozenTarget, Guesses, Recipe, text_config
 from specframe.training import losses
 from specframe.training.batches import Batch
-from specframe.training.chains import Stepped, borrowed_loss, guessed
+from specframe.training.chains import StepRows, guesses_of, target_head_loss
 from specframe.training.teacher_laws import TeacherLaws
 from specframe.training.unroll import UnrollWindow
 
@@ -33,7 +33,7 @@ class Medusa1Recipe(Recipe):
     may propose. negatives: those of them that the CE norms over beside the likely ones, drawn anew
     every step; null for all. The blocks start as the identity, bias included: a fresh head is the
     target's own.
-    Paper: Medusa1Recipe, arXiv 2401.10774 (hard 1, soft 0, decay 0.8).
+    Paper: Medusa, arXiv 2401.10774 (hard 1, soft 0, decay 0.8).
     """
 
     drafter = "medusa"
@@ -76,81 +76,78 @@ class Medusa1Recipe(Recipe):
             net.token_map.copy_(ids)
         if self.own_head:
             table = target.model.get_output_embeddings().weight  # type: ignore[attr-defined]
-            kept = table if ids is None else table[ids.to(table.device)]
+            rows_of_ids = table if ids is None else table[ids.to(table.device)]
             with torch.no_grad():
                 for head in range(self.heads):
-                    net.output(head).copy_(kept)
+                    net.output(head).copy_(rows_of_ids)
         return net
 
     def load(self, path: str) -> MedusaNet:
         return load_medusa(path)
 
     def losses(
-        self, net: MedusaNet, frozen: Frozen, batch: Batch, progress: float
+        self, net: MedusaNet, frozen: FrozenTarget, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
-        return self.on(net, frozen, batch, batch.features[FINAL])
+        return self.losses_on(net, frozen, batch, batch.features[FINAL])
 
-    def on(
-        self, net: MedusaNet, frozen: Frozen, batch: Batch, features: Tensor
+    def losses_on(
+        self, net: MedusaNet, frozen: FrozenTarget, batch: Batch, features: Tensor
     ) -> dict[str, Tensor]:
-        """The loss of heads on features [B, L, H]; laws are those of the batch's own."""
+        """The loss of heads on features [B, L, H], by the laws of the batch's own features."""
         window = UnrollWindow.of(batch)
         laws = TeacherLaws.of(
             batch, frozen, batch.features[FINAL], soft=self.soft, negatives=self.negatives
         )
         if self.hard:
-            laws = laws.sharpened(batch, frozen, self.hard)
-        parts: dict[str, Tensor] = {}
-        total, scale = features.new_zeros(()), 0.0
-        for step, made in enumerate(net(window.rows(features))):
-            at = Stepped.of(window, step, laws, frozen)
-            found = self._one(net, step, made[at.chosen], at, laws, frozen)
-            total = total + self.decay ** (step + 1) * found
-            scale += self.decay ** (step + 1)
-            parts[f"head_{step + 1}"] = found.detach()
-        return {"loss": total / scale, **parts}
+            laws = laws.with_followed_token(batch, frozen, self.hard)
+        terms: list[Tensor] = []
+        for step, states in enumerate(net(window.rows(features))):
+            at = StepRows.of(window, step, laws, frozen)
+            terms.append(self._head_loss(net, step, states[at.chosen], at, laws, frozen))
+        parts = {f"head_{step}": term.detach() for step, term in enumerate(terms, start=1)}
+        return {"loss": losses.discounted(terms, self.decay), **parts}
 
-    def _one(
+    def _head_loss(
         self,
         net: MedusaNet,
         step: int,
         states: Tensor,
-        at: Stepped,
+        at: StepRows,
         laws: TeacherLaws,
-        frozen: Frozen,
+        frozen: FrozenTarget,
     ) -> Tensor:
-        """Loss of one head."""
+        """The loss of the head that guesses `step` tokens further."""
         if not self.own_head:
-            return borrowed_loss(states, at, laws, frozen)
+            return target_head_loss(states, at, laws, frozen)
         logits = laws.logits(states, net.output(step))
         rows = losses.cross_entropy(logits, laws.shares[at.place])
-        return losses.mean(rows, at.weight * at.inside)
+        return losses.weighted_mean(rows, at.weight * at.inside)
 
-    def _logits(self, net: MedusaNet, frozen: Frozen, step: int, states: Tensor) -> Tensor:
+    def _logits(self, net: MedusaNet, frozen: FrozenTarget, step: int, states: Tensor) -> Tensor:
         return functional.linear(states, net.output(step)) if self.own_head else frozen.head(states)
 
     @torch.no_grad()
     def guesses(
-        self, net: MedusaNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
+        self, net: MedusaNet, frozen: FrozenTarget, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
-        return self.ahead(net, frozen, batch, batch.features[FINAL], (depth, top))
+        return self.guesses_on(net, frozen, batch, batch.features[FINAL], depth, top)
 
-    def ahead(
+    def guesses_on(
         self,
         net: MedusaNet,
-        frozen: Frozen,
+        frozen: FrozenTarget,
         batch: Batch,
         features: Tensor,
-        limits: tuple[int, int],
+        depth: int,
+        top: int,
     ) -> Guesses:
-        """Guesses of heads on features [B, L, H]. limits: depth, and guesses at each."""
-        depth, top = limits
+        """Guesses of the first `depth` heads on features [B, L, H], `top` of each."""
         window = UnrollWindow.of(batch)
-        made = net(window.rows(features))[:depth]
-        return guessed(
-            made,
+        states = net(window.rows(features))[:depth]
+        return guesses_of(
+            states,
             window,
-            lambda states, step: self._logits(net, frozen, step, states),
+            lambda rows, step: self._logits(net, frozen, step, rows),
             frozen,
             top=top,
         )

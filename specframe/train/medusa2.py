@@ -1,4 +1,4 @@
-"""Medusa1Recipe-2: the heads and low-rank adapters of the trunk are trained together."""
+"""Medusa-2: the heads and low-rank adapters of the trunk are trained together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specframe.heads.medusa_file import save_medusa
 from specframe.heads.medusa_net import MedusaNet
 from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.base import FINAL, RECIPES, FrozenTarget, Guesses, Recipe
 from specframe.train.medusa1 import Medusa1Recipe
 from specframe.training import losses
 from specframe.training.batches import Batch
@@ -27,19 +27,23 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 Weight = Annotated[float, Range(0.0, None)]
+# Projections of a Llama that adapters are put on.
 _PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class Adapted(nn.Module):
-    """Heads on a trunk with adapters. Only heads and adapters are parameters of this module: the
-    trunk stays the target's, in eval mode but for the adapters' dropout."""
+class AdaptedTrunk(nn.Module):
+    """Heads on a trunk with adapters.
+
+    Only heads and adapters are parameters of this module: the trunk stays the target's, in eval
+    mode but for the adapters' dropout.
+    """
 
     def __init__(self, heads: MedusaNet, peft: PeftModel) -> None:
         super().__init__()
         self.heads = heads
-        self.adapters = nn.ParameterList(one for one in peft.parameters() if one.requires_grad)
-        self._outside = [peft]  # in a list, so that it is no submodule
-        self._dropouts = [one for name, one in peft.named_modules() if "lora_dropout" in name]
+        self.adapters = nn.ParameterList(x for x in peft.parameters() if x.requires_grad)
+        self._outside = [peft]  # a list, so that the trunk is no submodule
+        self._dropouts = [each for name, each in peft.named_modules() if "lora_dropout" in name]
 
     @property
     def peft(self) -> PeftModel:
@@ -62,7 +66,7 @@ class Medusa2Recipe(Recipe):
     of the adapters on all projections of the trunk (not on the output head, which is often the
     embedding too). head_lr: the heads' rate, biases included, over the adapters'. The head's folder
     gets `target/`, the merged model, which is what the heads are for.
-    Paper: Medusa1Recipe, arXiv 2401.10774.
+    Paper: Medusa, arXiv 2401.10774.
     """
 
     drafter = "medusa"
@@ -97,9 +101,9 @@ class Medusa2Recipe(Recipe):
         self._peft: PeftModel | None = None
 
     def taps(self, target: Target) -> tuple[str, ...]:
-        return (FINAL,)  # the original's states, of which its laws are made
+        return (FINAL,)  # the original's states, from which its laws follow
 
-    def make(self, target: Target, ids: Tensor | None) -> Adapted:
+    def make(self, target: Target, ids: Tensor | None) -> AdaptedTrunk:
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError:
@@ -118,13 +122,12 @@ class Medusa2Recipe(Recipe):
         self._peft = get_peft_model(model, config)
         assert self._peft is not None
         self._peft.eval()
-        made = Adapted(self._heads.make(target, ids), self._peft)
-        return made.train()
+        return AdaptedTrunk(self._heads.make(target, ids), self._peft).train()
 
     def load(self, path: str) -> MedusaNet:
         return self._heads.load(path)
 
-    def head_in(self, net: Adapted) -> MedusaNet:
+    def head_in(self, net: AdaptedTrunk) -> MedusaNet:
         return net.heads
 
     @contextmanager
@@ -147,7 +150,7 @@ class Medusa2Recipe(Recipe):
         ]
 
     def losses(
-        self, net: Adapted, frozen: Frozen, batch: Batch, progress: float
+        self, net: AdaptedTrunk, frozen: FrozenTarget, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         states = net(batch.tokens)
         laws = TeacherLaws.of(batch, frozen, batch.features[FINAL])
@@ -155,21 +158,21 @@ class Medusa2Recipe(Recipe):
         places = laws.place[sequence, token]
         logits = frozen.head(states[sequence, token])
         entropy = torch.special.entr(laws.shares).sum(-1)[places]
-        kept = losses.cross_entropy(logits, laws.shares[places]) - entropy
+        divergence = losses.cross_entropy(logits, laws.shares[places]) - entropy
         weight = batch.weight[sequence, token + 1]
-        found = {"kl": losses.mean(kept, weight)}
-        ahead = self._heads.on(net.heads, frozen, batch, states)
+        kl = losses.weighted_mean(divergence, weight)
+        of_heads = self._heads.losses_on(net.heads, frozen, batch, states)
         ramp = 1.0 if self.ramp == "constant" else math.sin(math.pi / 2 * progress)
-        loss = found["kl"] + self.lambda_0 * ramp * ahead.pop("loss")
-        return {"loss": loss, "kl": found["kl"].detach(), **ahead}
+        loss = kl + self.lambda_0 * ramp * of_heads.pop("loss")
+        return {"loss": loss, "kl": kl.detach(), **of_heads}
 
     @torch.no_grad()
     def guesses(
-        self, net: Adapted, frozen: Frozen, batch: Batch, *, depth: int, top: int
+        self, net: AdaptedTrunk, frozen: FrozenTarget, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
-        return self._heads.ahead(net.heads, frozen, batch, net(batch.tokens), (depth, top))
+        return self._heads.guesses_on(net.heads, frozen, batch, net(batch.tokens), depth, top)
 
-    def export(self, net: Adapted, folder: Path, *, target: Target) -> None:
+    def export(self, net: AdaptedTrunk, folder: Path, *, target: Target) -> None:
         merged = _merged(net.peft)
         self.release()  # its modules have their plain names again, and their first weights
         model: Any = target.model  # type: ignore[attr-defined]
@@ -182,23 +185,23 @@ class Medusa2Recipe(Recipe):
 
 
 def _projections(model: nn.Module, name: str) -> list[str]:
-    """Those of the usual projections that the trunk has."""
+    """The usual projections that the trunk has. Raises IncompatibleComponents if it has none."""
     last = {path.rpartition(".")[2] for path, _ in model.named_modules()}
-    found = [part for part in _PARTS if part in last]
-    if not found:
+    present = [part for part in _PARTS if part in last]
+    if not present:
         raise IncompatibleComponents(
             f"train=medusa2 adapts {', '.join(_PARTS)}, of which {name} has none; use train=medusa1"
         )
-    return found
+    return present
 
 
 @torch.no_grad()
 def _merged(peft: PeftModel) -> dict[str, Tensor]:
     """The adapted matrices under the names that the plain model has for them."""
-    found = {}
+    merged = {}
     for name, layer in peft.get_base_model().named_modules():
         if hasattr(layer, "get_delta_weight"):
             weight = layer.base_layer.weight
             delta = layer.get_delta_weight("default").to(weight)
-            found[f"{name}.weight"] = weight + delta
-    return found
+            merged[f"{name}.weight"] = weight + delta
+    return merged

@@ -12,15 +12,16 @@ from specframe.heads.mtp_file import load_mtp, save_mtp
 from specframe.heads.mtp_net import MTPNet, MTPOptions
 from specframe.registry import Range
 from specframe.target.base import Target
-from specframe.train.base import FINAL, RECIPES, Frozen, Guesses, Recipe
+from specframe.train.base import FINAL, RECIPES, FrozenTarget, Guesses, Recipe
+from specframe.training import losses
 from specframe.training.batches import Batch
-from specframe.training.chains import Stepped, borrowed_loss, guessed
-from specframe.training.shape import initialise, shape_for
+from specframe.training.chains import StepRows, guesses_of, target_head_loss
+from specframe.training.head_shape import initialise, shape_for
 from specframe.training.teacher_laws import TeacherLaws
 from specframe.training.unroll import UnrollWindow, unroll
 
 Weight = Annotated[float, Range(0.0, None)]
-_BEFORE = "final_prenorm"
+_BEFORE = "final_prenorm"  # the tap before the norm of the target's head
 
 
 @RECIPES.register("mtp")
@@ -82,30 +83,27 @@ class MTPRecipe(Recipe):
         return net
 
     def losses(
-        self, net: MTPNet, frozen: Frozen, batch: Batch, progress: float
+        self, net: MTPNet, frozen: FrozenTarget, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         window, features = UnrollWindow.of(batch), batch.features[FINAL]
         laws = TeacherLaws.of(batch, frozen, features, soft=self.soft, negatives=self.negatives)
         if self.hard:
-            laws = laws.sharpened(batch, frozen, self.hard)
+            laws = laws.with_followed_token(batch, frozen, self.hard)
         states = unroll(net, frozen.embed, window, self._states(batch), steps=self.unroll)
-        parts: dict[str, Tensor] = {}
-        total, scale = features.new_zeros(()), 0.0
-        for step, made in enumerate(states):
-            at = Stepped.of(window, step, laws, frozen)
-            found = borrowed_loss(net.normed(made[at.chosen]), at, laws, frozen)
-            total = total + self.decay**step * found
-            scale += self.decay**step
-            parts[f"token_{step + 1}"] = found.detach()
-        return {"loss": total / scale, **parts}
+        terms: list[Tensor] = []
+        for step, predicted in enumerate(states):
+            at = StepRows.of(window, step, laws, frozen)
+            terms.append(target_head_loss(net.normed(predicted[at.chosen]), at, laws, frozen))
+        parts = {f"token_{step}": term.detach() for step, term in enumerate(terms, start=1)}
+        return {"loss": losses.discounted(terms, self.decay), **parts}
 
     @torch.no_grad()
     def guesses(
-        self, net: MTPNet, frozen: Frozen, batch: Batch, *, depth: int, top: int
+        self, net: MTPNet, frozen: FrozenTarget, batch: Batch, *, depth: int, top: int
     ) -> Guesses:
         window = UnrollWindow.of(batch)
         states = unroll(net, frozen.embed, window, self._states(batch), steps=depth)
-        return guessed(
+        return guesses_of(
             states, window, lambda rows, _: frozen.head(net.normed(rows)), frozen, top=top
         )
 

@@ -1,4 +1,8 @@
-"""Batches of similar length; batch k is a pure function of the seed and k, so a run can be cut."""
+"""Batches of sequences of similar length.
+
+Batch k is a pure function of the seed and k, so a training that was cut goes on with the batches
+that it would have had.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +14,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specframe.training.feature_cache import FeatureCache
 from specframe.training.samples import TrainingSample
-from specframe.training.tapped_features import Features
 
-_BUCKET = 16  # sequences whose lengths differ by less are alike
+_BUCKET = 16  # tokens; lengths in one bucket count as equal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Sequences padded to the right.
+    """Sequences padded to the right."""
 
-    tokens [B, L]; lengths, starts [B]; weight [B, L] of each token as a prediction's target (1 for
-    the answer's, less or 0 for the prompt's, 0 for padding); features: tap -> [B, L, H].
-    """
-
-    tokens: Tensor
-    lengths: Tensor
-    starts: Tensor
-    weight: Tensor
-    features: dict[str, Tensor]
-    categories: tuple[str, ...]
+    tokens: Tensor  # [B, L]
+    lengths: Tensor  # [B]
+    starts: Tensor  # [B] where the answers begin
+    weight: Tensor  # [B, L] of each token where it is predicted; 1 in answers, 0 in padding
+    features: dict[str, Tensor]  # tap -> [B, L, H]
+    categories: tuple[str, ...]  # of the prompts
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
-        """The same on a device, features in `dtype`."""
+        """The same batch on a device, its features in `dtype`."""
         return replace(
             self,
             tokens=self.tokens.to(device),
             lengths=self.lengths.to(device),
             starts=self.starts.to(device),
             weight=self.weight.to(device),
-            features={name: one.to(device, dtype) for name, one in self.features.items()},
+            features={name: states.to(device, dtype) for name, states in self.features.items()},
         )
 
 
 def collate(
     samples: Sequence[TrainingSample],
-    features: Features,
+    features: FeatureCache,
     taps: Sequence[str],
     *,
     prompt_weight: float,
 ) -> Batch:
-    """One batch. The first token has no weight: nothing predicts it."""
+    """One batch. prompt_weight: of the prompts' tokens but the first, which nothing predicts."""
     longest = max(map(len, samples))
     rows = features.of(samples)
     width = rows[0].shape[-1]
@@ -74,10 +74,11 @@ def collate(
     )
 
 
-class Order:
-    """Which samples make batch k: epochs in a shuffled order, each sample once an epoch.
+class BatchOrder:
+    """The samples of batch k: each sample once an epoch, in an order shuffled anew every epoch.
 
-    max_tokens: rows times longest length of a batch. Samples longer than that go alone.
+    max_tokens: largest product of a batch's rows and its longest length. A sample that is longer
+    makes a batch of its own.
     """
 
     def __init__(self, lengths: Sequence[int], *, max_tokens: int, seed: int) -> None:
@@ -98,13 +99,16 @@ class Order:
     def _batches(self, epoch: int) -> Iterator[list[int]]:
         noise = random.Random(f"{self._seed} {epoch}")
         keyed = [(length // _BUCKET, noise.random(), i) for i, length in enumerate(self._lengths)]
-        made = list(grouped([i for _, _, i in sorted(keyed)], self._lengths, self._max_tokens))
-        noise.shuffle(made)
-        yield from made
+        order = [index for _, _, index in sorted(keyed)]
+        batches = list(groups_within(order, self._lengths, self._max_tokens))
+        noise.shuffle(batches)
+        yield from batches
 
 
-def grouped(order: Sequence[int], lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Neighbours in `order`, as many as stay within `max_tokens` when padded."""
+def groups_within(
+    order: Sequence[int], lengths: Sequence[int], max_tokens: int
+) -> Iterator[list[int]]:
+    """Runs of neighbours in `order`, as long as they stay within `max_tokens` when padded."""
     group: list[int] = []
     longest = 0
     for index in order:
@@ -118,13 +122,14 @@ def grouped(order: Sequence[int], lengths: Sequence[int], max_tokens: int) -> It
 
 
 class StepLoader:
-    """Batches 0 .. count - 1 of one process; goes on where its state says.
+    """Batches 0 .. count - 1 of one process; it goes on where its state says.
 
-    rank, ranks: this process and how many there are; together they take consecutive batches.
+    make: the batch of these samples. rank, ranks: this process and the number of processes, which
+    together take consecutive batches.
     """
 
     def __init__(
-        self, order: Order, make: Any, *, count: int, rank: int = 0, ranks: int = 1
+        self, order: BatchOrder, make: Any, *, count: int, rank: int = 0, ranks: int = 1
     ) -> None:
         self._order, self._make = order, make
         self._count, self._rank, self._ranks = count, rank, ranks
@@ -140,7 +145,7 @@ class StepLoader:
             yield self._make(self._order[step * self._ranks + self._rank])
 
     def state_dict(self) -> dict[str, int]:
-        """The next batch's number."""
+        """The number of the next batch."""
         return {"position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

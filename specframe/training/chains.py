@@ -1,4 +1,9 @@
-"""Predictions of unrolled steps row by row, and how long a greedy chain of them is accepted."""
+"""Predictions of unrolled steps row by row, and how long a greedy chain of them is accepted.
+
+A held-out answer is the target's own greedy text, so a chain drafted along it is accepted for as
+long as its tokens are the text's. `ChainTally` walks each answer as decoding would: a step emits
+the right guesses and one token more, and the next step begins behind them. No target runs for that.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +13,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specframe.train.base import Frozen, Guesses
+from specframe.train.base import FrozenTarget, Guesses
 from specframe.training import losses
 from specframe.training.teacher_laws import TeacherLaws
 from specframe.training.unroll import UnrollWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stepped:
-    """The M rows that carry loss at one step. chosen [B, A] bool; sequence, feature [M]: whose, and
-    which of its tokens' features is predicted; place [M]: its law's row; weight [M]; inside [M]
-    bool: the true token is in the draft vocabulary."""
+class StepRows:
+    """The M rows that carry loss at one unrolled step."""
 
-    chosen: Tensor
-    sequence: Tensor
-    feature: Tensor
-    place: Tensor
-    weight: Tensor
-    inside: Tensor
+    chosen: Tensor  # [B, A] bool: the pairs that are rows
+    sequence: Tensor  # [M] the sequence of each row
+    feature: Tensor  # [M] the token whose feature a row predicts
+    place: Tensor  # [M] the row of its law
+    weight: Tensor  # [M]
+    inside: Tensor  # [M] bool: the draft vocabulary has the true token
 
     @classmethod
-    def of(cls, window: UnrollWindow, step: int, laws: TeacherLaws, frozen: Frozen) -> Stepped:
-        """Rows of an unrolled step."""
+    def of(
+        cls, window: UnrollWindow, step: int, laws: TeacherLaws, frozen: FrozenTarget
+    ) -> StepRows:
+        """The rows of an unrolled step."""
         weight = window.weight(step)
         chosen = weight > 0
         sequence, row = chosen.nonzero(as_tuple=True)
         feature = window.index[sequence, row] + 1 + step
-        token = window.predicted(step)[chosen]
+        token = window.truth(step)[chosen]
         return cls(
             chosen=chosen,
             sequence=sequence,
@@ -45,84 +50,90 @@ class Stepped:
         )
 
 
-def borrowed_loss(states: Tensor, at: Stepped, laws: TeacherLaws, frozen: Frozen) -> Tensor:
-    """Mean cross entropy of states [M, H] that the target's own head reads, over the rows of `at`.
+def target_head_loss(
+    states: Tensor, at: StepRows, laws: TeacherLaws, frozen: FrozenTarget
+) -> Tensor:
+    """Mean cross entropy of states [M, H] that the target's own head reads, over the rows `at`.
 
-    A token that the draft vocabulary lacks cannot be drafted: no law to learn there.
+    A row whose true token is not in the draft vocabulary has no law to learn and does not count.
     """
     weight = at.weight * at.inside
     if frozen.table is not None:
         return losses.frozen_cross_entropy(states, weight, frozen.table, laws, at.place)
     logits = frozen.head(states)
-    return losses.mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
+    return losses.weighted_mean(losses.cross_entropy(logits, laws.shares[at.place]), weight)
 
 
-def guessed(
+def guesses_of(
     states: Iterable[Tensor],
     window: UnrollWindow,
     head: Callable[[Tensor, int], Tensor],
-    frozen: Frozen,
+    frozen: FrozenTarget,
     *,
     top: int,
 ) -> Guesses:
-    """Guesses of the states of consecutive steps, [B, A, H] each.
+    """What a head guesses from the states of consecutive steps, [B, A, H] each.
 
-    head: rows [M, H] of a step -> [M, Vd].
+    head: rows [M, H] of a step -> logits [M, Vd]. top: guesses at each place.
     """
-    tokens, predicted, counted = [], [], []
+    tokens, truth, is_counted = [], [], []
     answer = window.batch.starts[:, None]
-    for step, made in enumerate(states):
+    for step, predicted in enumerate(states):
         place = window.index + 2 + step
         # The root of a draft is a token of the answer.
         count = (window.index + 1 >= answer) & (place < window.batch.lengths[:, None])
-        with torch.autocast(made.device.type, enabled=False):
+        with torch.autocast(predicted.device.type, enabled=False):
             # Logits in half precision tie, and a tie is a coin tossed on a guess.
-            wide = made[count].to(torch.promote_types(made.dtype, torch.float32))
+            wide = predicted[count].to(torch.promote_types(predicted.dtype, torch.float32))
             rows = head(wide, step).topk(top, dim=-1).indices
         guess = torch.full((*count.shape, top), -1, device=rows.device)
         guess[count] = frozen.target_tokens(rows)
         tokens.append(guess)
-        predicted.append(window.predicted(step))
-        counted.append(count)
+        truth.append(window.truth(step))
+        is_counted.append(count)
     return Guesses(
         tokens=torch.stack(tokens, dim=2),
-        predicted=torch.stack(predicted, dim=2),
-        counted=torch.stack(counted, dim=2),
+        truth=torch.stack(truth, dim=2),
+        is_counted=torch.stack(is_counted, dim=2),
         # Pair t predicts token t + 2; the first one drafted follows token `start`.
         first=window.batch.starts - 1 - window.index[:, 0],
     )
 
 
 @dataclass(kw_only=True)
-class Tally:
-    """Sums over held-out answers. By depth: opportunities, right first guesses, right among the
-    best few; by category: tokens emitted by the steps of a simulated chain, and the steps."""
+class ChainTally:
+    """Sums over held-out answers; lists are by depth, mappings by category."""
 
     depth: int
-    counted: list[int]
-    right: list[int]
-    among: list[int]
-    emitted: dict[str, int]
-    steps: dict[str, int]
+    num_guesses: list[int]  # places at which a depth could guess
+    num_right: list[int]  # of them, those whose first guess is the true token
+    num_among: list[int]  # those whose best few guesses have it
+    num_emitted: dict[str, int]  # tokens that the steps of the simulated chain emit
+    num_steps: dict[str, int]
 
     @classmethod
-    def empty(cls, depth: int) -> Tally:
-        """Nothing seen."""
+    def empty(cls, depth: int) -> ChainTally:
+        """A tally of nothing yet."""
         zeros = [0] * depth
         return cls(
-            depth=depth, counted=[*zeros], right=[*zeros], among=[*zeros], emitted={}, steps={}
+            depth=depth,
+            num_guesses=[*zeros],
+            num_right=[*zeros],
+            num_among=[*zeros],
+            num_emitted={},
+            num_steps={},
         )
 
     def add(self, guesses: Guesses, categories: Iterable[str]) -> None:
         """Count one batch."""
-        same = guesses.tokens == guesses.predicted[..., None]
-        right = (same[..., 0] & guesses.counted).cpu()
-        among = (same.any(-1) & guesses.counted).cpu()
-        counted = guesses.counted.cpu()
+        same = guesses.tokens == guesses.truth[..., None]
+        right = (same[..., 0] & guesses.is_counted).cpu()
+        among = (same.any(-1) & guesses.is_counted).cpu()
+        counted = guesses.is_counted.cpu()
         for depth in range(counted.shape[-1]):  # Medusa may have fewer heads
-            self.counted[depth] += int(counted[:, :, depth].sum())
-            self.right[depth] += int(right[:, :, depth].sum())
-            self.among[depth] += int(among[:, :, depth].sum())
+            self.num_guesses[depth] += int(counted[:, :, depth].sum())
+            self.num_right[depth] += int(right[:, :, depth].sum())
+            self.num_among[depth] += int(among[:, :, depth].sum())
         lengths = right.int().cumprod(-1).sum(-1).tolist()  # [B, A] accepted from each place
         room = counted[:, :, 0].tolist()
         for row, category in enumerate(categories):
@@ -133,20 +144,22 @@ class Tally:
         while at < len(lengths) and room[at]:
             # The bonus token is part of the text only where the text goes on.
             step = min(lengths[at] + 1, sum(room[at:]))
-            self.emitted[category] = self.emitted.get(category, 0) + step
-            self.steps[category] = self.steps.get(category, 0) + 1
+            self.num_emitted[category] = self.num_emitted.get(category, 0) + step
+            self.num_steps[category] = self.num_steps.get(category, 0) + 1
             at += step
 
     def numbers(self) -> dict[str, float]:
-        """acceptance_length of the chain, and accuracies by depth (1 is the first drafted)."""
-        found = {"acceptance_length": sum(self.emitted.values()) / max(1, sum(self.steps.values()))}
-        for depth, count in enumerate(self.counted):
+        """acceptance_length of the chain, and accuracies by depth, 1 being the first token."""
+        num_steps = max(1, sum(self.num_steps.values()))
+        numbers = {"acceptance_length": sum(self.num_emitted.values()) / num_steps}
+        for depth, count in enumerate(self.num_guesses):
             if not count:
                 break
-            found[f"top1_depth{depth + 1}"] = self.right[depth] / count
-            found[f"top_depth{depth + 1}"] = self.among[depth] / count
-        return found
+            numbers[f"top1_depth{depth + 1}"] = self.num_right[depth] / count
+            numbers[f"top_depth{depth + 1}"] = self.num_among[depth] / count
+        return numbers
 
     def by_category(self) -> dict[str, float]:
         """acceptance_length of the chain."""
-        return {name: self.emitted[name] / self.steps[name] for name in sorted(self.steps)}
+        steps = sorted(self.num_steps.items())
+        return {name: self.num_emitted[name] / count for name, count in steps}

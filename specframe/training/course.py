@@ -1,4 +1,4 @@
-"""A whole training: vocabulary, features, fit, the best head's numbers, export and manifest."""
+"""A whole training: vocabulary, features, fit, the numbers of the best head, export, manifest."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from torch import Tensor
 from specframe.errors import ConfigError
 from specframe.session.manifest import write_json
 from specframe.target.base import Target
-from specframe.train.base import Frozen, Recipe, text_config
-from specframe.training.chains import Tally
-from specframe.training.fit import Machine, fit, load_head
+from specframe.train.base import FrozenTarget, Recipe, text_config
+from specframe.training.chains import ChainTally
+from specframe.training.feature_cache import FeatureCache, FeatureReader
+from specframe.training.fit import TrainerSettings, fit, load_head
 from specframe.training.head_module import HeadInTraining
 from specframe.training.loader import AnswerLoader
 from specframe.training.origin import earlier, publishable
 from specframe.training.samples import Coverage, DataSplit, coverage, frequent_tokens
 from specframe.training.schedule import Schedule
-from specframe.training.start import own_ids, take_over
-from specframe.training.tapped_features import Features, Tapped
+from specframe.training.warm_start import take_weights, vocabulary_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What is trained on what. wide: token ids of more text that counts for the vocabulary;
-    chosen: the recipe's keys and values; identity: the target's fingerprint; cache_bytes: of
-    hidden states on disk, in `cache_dtype`, in the folder `features`; depth: of the simulated
-    chain; folder: the run's; sources: of the prompts, for the manifest (see `origin`); faster: a
-    context for the target's passes alone (see Tapped)."""
+    """One training of a recipe on a target's answers."""
 
     recipe: Recipe
     schedule: Schedule
-    chosen: dict[str, Any]
+    chosen: dict[str, Any]  # keys and values of `train=`, for the manifest
     target: Target
-    identity: dict[str, Any]
+    identity: dict[str, Any]  # the target's fingerprint
     samples: DataSplit
-    wide: Sequence[Sequence[int]]
-    machine: Machine
-    cache_bytes: int
-    cache_dtype: torch.dtype
-    depth: int
+    wide: Sequence[Sequence[int]]  # token ids of more text that counts for the vocabulary
+    trainer: TrainerSettings
+    cache_bytes: int  # of hidden states on disk
+    cache_dtype: torch.dtype  # of these states
+    depth: int  # drafted tokens of the simulated chain
     seed: int
-    folder: Path
-    features: Path
-    sources: Sequence[dict[str, Any]] = ()
+    folder: Path  # of the run
+    features: Path  # folder of the hidden states
+    sources: Sequence[dict[str, Any]] = ()  # of the prompts, for the manifest (see `origin`)
+    # A context that speeds up the target's passes while nothing else is computed.
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def run(self) -> None:
-        """Train, or go on; leaves `head/` in the folder. Raises ConfigError."""
+        """Train, or go on with a run that was cut; leaves `head/` in the folder.
+
+        Raises ConfigError.
+        """
         try:
             self._run()
         finally:
@@ -65,12 +65,12 @@ class Course:
         config = text_config(self.target)
         start = self.schedule.start
         trained = None if start is None else self.recipe.load(start)
-        ids, share = self._vocabulary(None if trained is None else own_ids(trained))
-        frozen = Frozen.of(self.target, ids, half=self.schedule.precision == "bf16-mixed")
+        ids, share = self._vocabulary(None if trained is None else vocabulary_of(trained))
+        frozen = FrozenTarget.of(self.target, ids, half=self.schedule.precision == "bf16-mixed")
         torch.manual_seed(self.seed)
         head = self.recipe.make(self.target, ids)
         if start is not None and trained is not None:
-            take_over(self.recipe.head_in(head), trained, path=start)
+            take_weights(self.recipe.head_in(head), trained, path=start)
             self.recipe.started(head)
         if self.target.dtype == torch.float64:
             head = head.double()
@@ -84,7 +84,7 @@ class Course:
             identity=self._agreed(),
         )
         data = self._data(config.hidden_size)
-        fitted = fit(module, data, machine=self.machine, folder=self.folder)
+        fitted = fit(module, data, settings=self.trainer, folder=self.folder)
         if not fitted.is_main:
             return
         load_head(module, fitted.best)
@@ -97,8 +97,10 @@ class Course:
         write_json(folder / "manifest.json", self._manifest(module, tally, share))
 
     def _vocabulary(self, ids: Tensor | None) -> tuple[Tensor | None, Coverage | None]:
-        """The draft vocabulary (that of the head to go on from), and what it covers of held-out
-        answers."""
+        """The draft vocabulary, and the share of held-out answers that it covers.
+
+        ids: the vocabulary of the head that training starts from, None without one.
+        """
         if ids is not None:
             return ids, coverage(self.samples.heldout, ids)
         size = self.recipe.vocabulary
@@ -120,7 +122,7 @@ class Course:
         return ids, share
 
     def _agreed(self) -> dict[str, Any]:
-        """What a checkpoint must share with a run that goes on from it."""
+        """The values that a checkpoint shares with the run that goes on from it."""
         return {
             "recipe": json.dumps(self.chosen, sort_keys=True, default=str),
             "data": self.samples.digest(),
@@ -131,8 +133,8 @@ class Course:
 
     def _data(self, hidden: int) -> AnswerLoader:
         taps = self.recipe.taps(self.target)
-        features = Features(
-            Tapped(
+        features = FeatureCache(
+            FeatureReader(
                 target=self.target,
                 taps=taps,
                 dtype=self.cache_dtype,
@@ -155,15 +157,15 @@ class Course:
             seed=self.seed,
         )
 
-    def _measured(self, module: HeadInTraining, data: AnswerLoader) -> Tally:
-        """The best head on the held-out answers."""
+    def _measured(self, module: HeadInTraining, data: AnswerLoader) -> ChainTally:
+        """The numbers of the best head on the held-out answers."""
         head = module.head.to(self.target.device).eval()
         dtype = next(head.parameters()).dtype
-        tally = Tally.empty(self.depth)
+        tally = ChainTally.empty(self.depth)
         for batch in data.val_dataloader():
             moved = batch.to(self.target.device, dtype)
-            found = self.recipe.guesses(head, module.frozen, moved, depth=self.depth, top=1)
-            tally.add(found, batch.categories)
+            guesses = self.recipe.guesses(head, module.frozen, moved, depth=self.depth, top=1)
+            tally.add(guesses, batch.categories)
         return tally
 
     def _cast(self, module: HeadInTraining) -> torch.nn.Module:
@@ -171,10 +173,10 @@ class Course:
         return module.head.cpu().to(getattr(torch, self.schedule.dtype))
 
     def _manifest(
-        self, module: HeadInTraining, tally: Tally, share: Coverage | None
+        self, module: HeadInTraining, tally: ChainTally, share: Coverage | None
     ) -> dict[str, Any]:
         cuda = self.target.device.type == "cuda"
-        held = {
+        record = {
             "drafter": self.recipe.drafter,
             "target": self.identity,
             "recipe": self.chosen,
@@ -191,7 +193,7 @@ class Course:
             "curve": module.curve,
             "command": sys.argv,
         }
-        return publishable(held, found=self.sources)
+        return publishable(record, prompt_sources=self.sources)
 
 
 def _say(text: str) -> None:

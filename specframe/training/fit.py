@@ -1,4 +1,4 @@
-"""Lightning's Trainer around a head: callbacks, loggers, resuming and its ends."""
+"""Lightning's Trainer around a head: callbacks, loggers, resuming, and how a training ends."""
 
 from __future__ import annotations
 
@@ -32,34 +32,31 @@ _LINE_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """What is Lightning's own: devices and strategy; and when it looks up from its work.
-
-    check_every: steps between two validations; every one is followed by a checkpoint, and
-    training ends with one. patience:
-    validations without a longer acceptance before training ends, None for never.
-    """
+class TrainerSettings:
+    """Keys of Lightning's Trainer, and when training is validated and ended."""
 
     accelerator: str
     devices: int | str | list[int]
     strategy: str
-    check_every: int
-    patience: int | None
+    check_every: int  # steps between two validations, each of which is followed by a checkpoint
+    patience: int | None  # validations without a longer acceptance before the end; None: never
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """best: the checkpoint of the longest held-out acceptance. is_main: the process that exports"""
+class FitResult:
+    """The outcome of a training."""
 
-    best: Path
-    is_main: bool
+    best: Path  # checkpoint of the longest held-out acceptance
+    is_main: bool  # this process is the one that exports
 
 
-def fit(module: HeadInTraining, data: AnswerLoader, *, machine: Machine, folder: Path) -> Fitted:
+def fit(
+    module: HeadInTraining, data: AnswerLoader, *, settings: TrainerSettings, folder: Path
+) -> FitResult:
     """Train to the end, going on from `folder`'s newest checkpoint if there is one.
 
-    Raises KeyboardInterrupt when the run was told to stop, ConfigError if the checkpoint is of
-    another run.
+    Raises KeyboardInterrupt when the run was stopped by a signal, ConfigError if the checkpoint is
+    of another run.
     """
     newest = newest_checkpoint(folder / "checkpoints")
     if newest is not None:
@@ -67,7 +64,7 @@ def fit(module: HeadInTraining, data: AnswerLoader, *, machine: Machine, folder:
         _tidy(newest)
     precision = torch.get_float32_matmul_precision()
     with _quiet():
-        trainer = _trainer(module, machine, folder)
+        trainer = _trainer(module, settings, folder)
         try:
             trainer.fit(module, datamodule=data, ckpt_path=newest, weights_only=True)
         except SystemExit:
@@ -81,27 +78,27 @@ def fit(module: HeadInTraining, data: AnswerLoader, *, machine: Machine, folder:
         last = newest_checkpoint(folder / "checkpoints")
         assert last is not None
         _tidy(last)
-    return Fitted(best=_best(trainer), is_main=trainer.is_global_zero)
+    return FitResult(best=_best(trainer), is_main=trainer.is_global_zero)
 
 
 def load_head(module: HeadInTraining, checkpoint: Path) -> None:
     """Put a checkpoint's weights into the head."""
-    held = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    module.load_state_dict(held["state_dict"], strict=True)
+    checkpointed = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    module.load_state_dict(checkpointed["state_dict"], strict=True)
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The one of the most steps among those that resume, None without any."""
-    found = {}
+    """The checkpoint of the most steps among those that resume, None without any."""
+    by_step = {}
     for path in folder.glob("step=*.ckpt"):
         number = re.fullmatch(r"step=(\d+)(-v\d+)?\.ckpt", path.name)
         if number is not None:
-            found[int(number[1])] = path
-    return found[max(found)] if found else None
+            by_step[int(number[1])] = path
+    return by_step[max(by_step)] if by_step else None
 
 
 def _tidy(newest: Path) -> None:
-    """Take away the older ones that a killed run left."""
+    """Delete the older checkpoints that a killed run left."""
     for older in newest.parent.glob("step=*.ckpt"):
         if older != newest:
             older.unlink(missing_ok=True)
@@ -109,29 +106,29 @@ def _tidy(newest: Path) -> None:
 
 def _check_same(checkpoint: Path, module: HeadInTraining) -> None:
     """Raises ConfigError if the checkpoint is of another recipe, data or target."""
-    held = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
+    identity = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
     for key, value in module.identity.items():
-        if held.get(key) != value:
+        if identity.get(key) != value:
             raise ConfigError(
-                f"hydra.run.dir: {checkpoint} was made with {key}={held.get(key)}, this run has "
-                f"{value}; give the old value or another folder"
+                f"hydra.run.dir: {checkpoint} was made with {key}={identity.get(key)}, this run "
+                f"has {value}; give the old value or another folder"
             )
 
 
-def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
+def _trainer(module: HeadInTraining, settings: TrainerSettings, folder: Path) -> Trainer:
     steps = module.schedule.max_steps
-    interval = min(machine.check_every, steps)
+    interval = min(settings.check_every, steps)
     callbacks: list[Callback] = [LearningRateMonitor(logging_interval="step")]
-    if machine.patience is not None:
-        callbacks.append(EarlyStopping(monitor=MONITOR, mode="max", patience=machine.patience))
+    if settings.patience is not None:
+        callbacks.append(EarlyStopping(monitor=MONITOR, mode="max", patience=settings.patience))
     terminal = sys.stdout.isatty()
-    callbacks.append(RichProgressBar() if terminal else Lines(steps))
+    callbacks.append(RichProgressBar() if terminal else ProgressLines(steps))
     callbacks += _checkpoints(folder / "checkpoints")
     logs = folder / "logs"
     return Trainer(
-        accelerator=machine.accelerator,
-        devices=machine.devices,
-        strategy=machine.strategy,
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        strategy=settings.strategy,
         precision=module.schedule.precision,
         max_steps=steps // interval * interval,
         max_epochs=1,
@@ -154,7 +151,7 @@ def _trainer(module: HeadInTraining, machine: Machine, folder: Path) -> Trainer:
 
 
 def _checkpoints(folder: Path) -> list[Callback]:
-    """The best first: the newest one, which a run goes on from, is saved after and knows of it.
+    """The best is saved first, so that the newest, from which a run goes on, records it.
 
     Nothing is saved on Ctrl-C, which may come in the midst of an optimiser's step.
     """
@@ -180,17 +177,17 @@ def _checkpoints(folder: Path) -> list[Callback]:
 
 
 def _best(trainer: Trainer) -> Path:
-    found = [
+    paths = [
         callback.best_model_path
         for callback in trainer.checkpoint_callbacks
         if isinstance(callback, ModelCheckpoint) and callback.monitor
     ]
-    assert found and found[0], "every run ends with a validation"
-    return Path(found[0])
+    assert paths and paths[0], "every run ends with a validation"
+    return Path(paths[0])
 
 
-class Lines(Callback):
-    """Progress where there is no terminal: a line now and then, and one for every validation."""
+class ProgressLines(Callback):
+    """Progress where there is no terminal: a line every 30 s, and a line for every validation."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -221,22 +218,22 @@ class Lines(Callback):
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        found = {
+        numbers = {
             name.removeprefix("val/"): float(value)
             for name, value in trainer.callback_metrics.items()
             if name.startswith("val/")
         }
-        parts = [f"{name} {found[name]:.3f}" for name in found if not name.startswith("top_")]
+        parts = [f"{name} {numbers[name]:.3f}" for name in numbers if not name.startswith("top_")]
         sys.stderr.write(f"train: step {trainer.global_step}: held-out {', '.join(parts)}\n")
         sys.stderr.flush()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Lightning's tips and its advice on loaders of its own kind are not for our users."""
+    """Silence Lightning's tips, and its advice on loaders, which does not hold for ours."""
     names = ("lightning.pytorch", "lightning.fabric")
-    held = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
-    for logger, _ in held:
+    loggers = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
+    for logger, _ in loggers:
         logger.handlers.clear()
         logger.setLevel(logging.WARNING)
     with warnings.catch_warnings():
@@ -245,5 +242,5 @@ def _quiet() -> Iterator[None]:
         try:
             yield
         finally:
-            for logger, level in held:
+            for logger, level in loggers:
                 logger.setLevel(level)

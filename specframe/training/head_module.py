@@ -1,5 +1,7 @@
-"""The head in training. The target is no submodule: it is frozen, never moved, saved or switched
-between modes."""
+"""The module that Lightning trains: a head, its loss and its optimiser.
+
+The target is no submodule of it: it is frozen, never moved, saved or switched between modes.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,19 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from specframe.train.base import Frozen, Recipe
+from specframe.train.base import FrozenTarget, Recipe
 from specframe.training.batches import Batch
-from specframe.training.chains import Tally
+from specframe.training.chains import ChainTally
 from specframe.training.schedule import Schedule
 
 TOP = 5  # guesses of `top_depth`, as in the published accuracies of Medusa's heads
 
 
 class HeadInTraining(LightningModule):
-    """head: what is trained, and all that a checkpoint holds of the model.
+    """A head in training; its weights are all that a checkpoint holds of the model.
 
-    depth: drafted tokens of the simulated chain. identity: what a checkpoint must agree on to be
-    gone on from (plain values).
+    depth: drafted tokens of the simulated chain. identity: plain values that a checkpoint and the
+    run that goes on from it must share.
     """
 
     def __init__(
@@ -30,7 +32,7 @@ class HeadInTraining(LightningModule):
         head: nn.Module,
         *,
         recipe: Recipe,
-        frozen: Frozen,
+        frozen: FrozenTarget,
         schedule: Schedule,
         depth: int,
         seed: int,
@@ -40,10 +42,10 @@ class HeadInTraining(LightningModule):
         self.head = head
         self.recipe, self.frozen, self.schedule = recipe, frozen, schedule
         self.depth, self.seed, self.identity = depth, seed, identity
-        self.tally = Tally.empty(depth)
-        self.num_tokens = 0  # answer tokens that were trained on by this process
+        self.tally = ChainTally.empty(depth)
+        self.num_tokens = 0  # answer tokens on which this process trained
         self.seconds = 0.0  # of training and validating, those before a resume included
-        self.curve: list[dict[str, float]] = []  # what validations found
+        self.curve: list[dict[str, float]] = []  # the numbers of every validation
         self._since = time.monotonic()
 
     def on_fit_start(self) -> None:
@@ -67,26 +69,26 @@ class HeadInTraining(LightningModule):
         return batch.to(device, parameter.dtype)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        found = self.recipe.losses(self.head, self.frozen, batch, self._progress())
+        terms = self.recipe.losses(self.head, self.frozen, batch, self._progress())
         self.num_tokens += int((batch.lengths - batch.starts).sum())
-        named = {f"train/{name}": value.detach() for name, value in found.items()}
+        named = {f"train/{name}": value.detach() for name, value in terms.items()}
         named["train/tokens"] = torch.tensor(float(self.num_tokens))
         self.log_dict(named, on_step=True, on_epoch=False, batch_size=len(batch.tokens))
-        return found["loss"]
+        return terms["loss"]
 
     def on_validation_epoch_start(self) -> None:
-        self.tally = Tally.empty(self.depth)
+        self.tally = ChainTally.empty(self.depth)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        found = self.recipe.guesses(self.head, self.frozen, batch, depth=self.depth, top=TOP)
-        self.tally.add(found, batch.categories)
+        guesses = self.recipe.guesses(self.head, self.frozen, batch, depth=self.depth, top=TOP)
+        self.tally.add(guesses, batch.categories)
 
     def on_validation_epoch_end(self) -> None:
-        found = self.tally.numbers()
+        numbers = self.tally.numbers()
         loss = self.trainer.callback_metrics.get("train/loss")
         shown = {} if loss is None else {"loss": float(loss)}
-        self.curve.append({"step": float(self.global_step), **shown, **found})
-        self.log_dict({f"val/{name}": value for name, value in found.items()}, batch_size=1)
+        self.curve.append({"step": float(self.global_step), **shown, **numbers})
+        self.log_dict({f"val/{name}": value for name, value in numbers.items()}, batch_size=1)
 
     def configure_optimizers(self) -> Any:
         schedule = self.schedule
@@ -104,13 +106,13 @@ class HeadInTraining(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._count_time()
-        held = {"num_tokens": self.num_tokens, "seconds": self.seconds, "curve": [*self.curve]}
-        checkpoint["specframe"] = {**self.identity, **held}
+        progress = {"num_tokens": self.num_tokens, "seconds": self.seconds, "curve": [*self.curve]}
+        checkpoint["specframe"] = {**self.identity, **progress}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        held = checkpoint["specframe"]
-        self.num_tokens, self.seconds = held["num_tokens"], held["seconds"]
-        self.curve = [*held["curve"]]
+        progress = checkpoint["specframe"]
+        self.num_tokens, self.seconds = progress["num_tokens"], progress["seconds"]
+        self.curve = [*progress["curve"]]
 
     def _progress(self) -> float:
         return self.global_step / self.schedule.max_steps

@@ -1,4 +1,4 @@
-"""The samples and their features as Lightning takes them."""
+"""The samples and their features as Lightning's data module."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
-from specframe.training.batches import Batch, Order, StepLoader, collate, grouped
+from specframe.training.batches import Batch, BatchOrder, StepLoader, collate, groups_within
+from specframe.training.feature_cache import FeatureCache
 from specframe.training.samples import DataSplit, TrainingSample
-from specframe.training.tapped_features import Features
 
 _LINE_EVERY_S = 30.0
 
@@ -19,13 +19,14 @@ _LINE_EVERY_S = 30.0
 class AnswerLoader(LightningDataModule):
     """Training batches by step and held-out batches by length.
 
-    taps: names of the parts of a feature row. steps: batches of one process.
+    taps: names of the states side by side in a feature row. batch_tokens: largest product of a
+    batch's rows and its longest length. steps: training batches of one process.
     """
 
     def __init__(
         self,
         samples: DataSplit,
-        features: Features,
+        features: FeatureCache,
         *,
         taps: Sequence[str],
         prompt_weight: float,
@@ -39,7 +40,7 @@ class AnswerLoader(LightningDataModule):
         self.steps, self.seed = steps, seed
 
     def prepare_data(self) -> None:
-        """Fill the cache; one process does."""
+        """Fill the cache of features; Lightning calls this in one process."""
         shown = time.monotonic()
 
         def tick(done: int, count: int) -> None:
@@ -51,11 +52,11 @@ class AnswerLoader(LightningDataModule):
         self.features.fill(tick)
 
     def train_dataloader(self) -> StepLoader:
-        """Batches by step."""
+        """The training batches, by step."""
         trainer = self.trainer
         lengths = [len(sample) for sample in self.samples.train]
         return StepLoader(
-            Order(lengths, max_tokens=self.batch_tokens, seed=self.seed),
+            BatchOrder(lengths, max_tokens=self.batch_tokens, seed=self.seed),
             lambda indices: self._batch(self.samples.train, indices, self.prompt_weight),
             count=self.steps,
             rank=0 if trainer is None else trainer.global_rank,
@@ -63,7 +64,7 @@ class AnswerLoader(LightningDataModule):
         )
 
     def val_dataloader(self) -> Any:
-        """Held-out batches, the same in every process, so that all stop together."""
+        """The held-out batches, the same in every process, so that all stop together."""
         return _Heldout(self)
 
     def _batch(
@@ -80,7 +81,7 @@ class _Heldout:
         self._data = data
         lengths = [len(sample) for sample in data.samples.heldout]
         order = sorted(range(len(lengths)), key=lambda index: lengths[index])
-        self._groups = list(grouped(order, lengths, data.batch_tokens))
+        self._groups = list(groups_within(order, lengths, data.batch_tokens))
 
     def __len__(self) -> int:
         return len(self._groups)

@@ -1,4 +1,4 @@
-"""What a head is trained on: a target's answers as token sequences, and the counts of their tokens.
+"""Training samples: a target's answers as token sequences, and the counts of their tokens.
 
 Letters beside those of `types.py`: B sequences of a batch, L their longest length.
 """
@@ -21,12 +21,12 @@ _OTHER = "other"  # category of prompts that name none
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSample:
-    """One answer behind its prompt. tokens [L] int64; the answer starts at index `start`."""
+    """One answer behind its prompt."""
 
-    id: str
+    id: str  # of the prompt
     category: str
-    tokens: Tensor
-    start: int
+    tokens: Tensor  # [L] int64
+    start: int  # index at which the answer begins
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -41,52 +41,51 @@ class TrainingSample:
 class DataSplit:
     """Training and held-out samples; no prompt has answers in both."""
 
-    all: list[
-        TrainingSample
-    ]  # in the order of the file, so that a longer file has the same beginning
+    # In the order of the file, so that the samples of a longer file begin with these.
+    all: list[TrainingSample]
     train: list[TrainingSample]
     heldout: list[TrainingSample]
     num_left_out: int  # answers that begin beyond max_length, or that are a single token
 
     def digest(self) -> str:
         """sha256 of every token, in order, and of where answers start."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for sample in self.all:
-            found.update(f"{sample.id} {sample.start} {len(sample)} ".encode())
-            found.update(sample.tokens.numpy().tobytes())
-        return found.hexdigest()
+            digest.update(f"{sample.id} {sample.start} {len(sample)} ".encode())
+            digest.update(sample.tokens.numpy().tobytes())
+        return digest.hexdigest()
 
     def counts(self) -> dict[str, int]:
-        """How much there is, for manifests."""
+        """Numbers of answers and tokens on each side, for manifests."""
         parts = {"train": self.train, "heldout": self.heldout}
-        found = {f"{name}_answers": len(part) for name, part in parts.items()}
+        counts = {f"{name}_answers": len(part) for name, part in parts.items()}
         for name, part in parts.items():
-            found[f"{name}_answer_tokens"] = sum(len(one.answer) for one in part)
-            found[f"{name}_tokens"] = sum(len(one) for one in part)
-        return found | {"left_out": self.num_left_out}
+            counts[f"{name}_answer_tokens"] = sum(len(sample.answer) for sample in part)
+            counts[f"{name}_tokens"] = sum(map(len, part))
+        return counts | {"left_out": self.num_left_out}
 
 
 def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> DataSplit:
-    """Samples of at most `max_length` tokens, a share `heldout` of the prompts set apart.
+    """Samples of at most `max_length` tokens, with a share `heldout` of the prompts held out.
 
-    The share is taken by a digest of the prompt's id, so a file that grows keeps its two sides.
+    A digest of the prompt's id decides, so a file that grows keeps its two sides.
     Raises ConfigError if no assistant token is left to carry loss, or one side is empty.
     """
-    both: list[TrainingSample] = []
+    samples: list[TrainingSample] = []
     train: list[TrainingSample] = []
     apart: list[TrainingSample] = []
     left_out = 0
     for answer in answers:
         start = len(answer.prompt_tokens)
         tokens = torch.tensor([*answer.prompt_tokens, *answer.tokens][:max_length])
-        # The first answer token comes from the prompt's pass: one alone was never drafted.
+        # The first answer token comes from the prompt's pass, so an answer of one is never drafted.
         if start == 0 or len(tokens) < start + 2:
             left_out += 1
             continue
         sample = TrainingSample(
             id=str(answer.id), category=answer.category or _OTHER, tokens=tokens, start=start
         )
-        both.append(sample)
+        samples.append(sample)
         (apart if _share(sample.id) < heldout else train).append(sample)
     if not train:
         raise ConfigError(
@@ -97,7 +96,7 @@ def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> Data
         raise ConfigError(
             f"task.heldout={heldout}: no prompt of {len(train)} is held out; give more"
         )
-    return DataSplit(all=both, train=train, heldout=apart, num_left_out=left_out)
+    return DataSplit(all=samples, train=train, heldout=apart, num_left_out=left_out)
 
 
 def _share(name: str) -> float:
@@ -107,7 +106,7 @@ def _share(name: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Share of held-out answer tokens that a draft vocabulary has, overall and by category."""
+    """The share of held-out answer tokens that a draft vocabulary has."""
 
     overall: float
     by_category: dict[str, float]
@@ -126,7 +125,9 @@ def frequent_tokens(
 ) -> Tensor:
     """[size] increasing ids: `always`, then the most frequent tokens of prompts and answers.
 
-    more: further text that is counted. Ids that never occur fill up what is left, small ones first.
+    This is FR-Spec's vocabulary (arXiv 2502.14856): an output head costs what its rows cost, and a
+    few thousand tokens make up nearly all text. more: further text that is counted. Ids that never
+    occur fill up the rest, small ones first.
     """
     texts = [sample.tokens.numpy() for sample in samples]
     texts += [np.asarray(text, dtype=np.int64) for text in more]
@@ -137,7 +138,7 @@ def frequent_tokens(
 
 
 def coverage(samples: Sequence[TrainingSample], ids: Tensor) -> Coverage:
-    """What share of the answers' tokens is among `ids`."""
+    """The share of the answers' tokens that is among `ids`."""
     hits: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for sample in samples:

@@ -1,4 +1,4 @@
-"""From where, how long and how fast a head is trained: the keys that every recipe's YAML has."""
+"""The keys that every recipe's YAML has: where training starts, how long and how fast it is."""
 
 from __future__ import annotations
 
@@ -11,25 +11,19 @@ from specframe.registry import Range
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """AdamW with a linear warm-up, then cosine decay to a tenth, or a constant rate.
+    """AdamW with a linear warm-up, then cosine decay to a tenth of the rate, or a constant rate."""
 
-    batch_tokens: sequences of a batch times the longest one's tokens. clip: limit of each
-    gradient's value, null for none. start: a trained head, a published one too, that is trained
-    further in place of a fresh one; null for none. precision: of Lightning's Trainer.
-    dtype: of the exported head.
-    """
-
-    start: str | None
+    start: str | None  # trained head (also a published one) to go on from; null: a fresh head
     max_steps: Annotated[int, Range(1, None)]
-    batch_tokens: Annotated[int, Range(1, None)]
-    lr: Annotated[float, Range(0.0, None, low_open=True)]
+    batch_tokens: Annotated[int, Range(1, None)]  # sequences of a batch times their longest length
+    lr: Annotated[float, Range(0.0, None, low_open=True)]  # peak rate
     betas: tuple[float, float]
     weight_decay: Annotated[float, Range(0.0, None)]
     warmup_steps: Annotated[int, Range(0, None)]
     decay_lr: Literal["cosine", "constant"]
-    clip: Annotated[float, Range(0.0, None, low_open=True)] | None
-    precision: Literal["32-true", "bf16-mixed"]
-    dtype: Literal["float32", "float64", "bfloat16", "float16"]
+    clip: Annotated[float, Range(0.0, None, low_open=True)] | None  # of each gradient's value
+    precision: Literal["32-true", "bf16-mixed"]  # of Lightning's Trainer
+    dtype: Literal["float32", "float64", "bfloat16", "float16"]  # of the exported head
 
     def factor(self, step: int) -> float:
         """Share of `lr` at an optimiser step (from 0)."""

@@ -1,9 +1,10 @@
-"""Several draft steps on the network's own states in one training pass (training-time test).
+"""Several draft steps on the network's own states in one training pass.
 
-Pair t is (state of token t, token t + 1) and predicts token t + 2. At step i the pair holds token
-t + 1 + i and the state that step i - 1 gave it, at position t + i; it sees the true pairs up to t
-and its own earlier steps, which is what a drafted node sees while drafting. HASS calls the same
-context alignment (arXiv 2408.15766), EAGLE-3 training-time test (arXiv 2503.01840).
+While drafting, a network reads its own predictions; trained on true states alone, it never saw
+them. So training runs it as drafting does: pair t is (state of token t, token t + 1) and predicts
+token t + 2; at step i the pair is token t + 1 + i with the state that step i - 1 gave, at position
+t + i, and it sees the true pairs up to t and its own earlier steps. HASS calls that context
+alignment (arXiv 2408.15766), EAGLE-3 training-time test (arXiv 2503.01840).
 
 A: pairs of a sequence that carry loss, the first of them at `UnrollWindow.index[:, 0]`.
 """
@@ -22,14 +23,14 @@ from specframe.training.batches import Batch
 
 @dataclass(frozen=True, kw_only=True)
 class UnrollWindow:
-    """The pairs of a batch whose predictions carry loss. index [B, A]: their numbers t."""
+    """The pairs of a batch whose predictions carry loss."""
 
     batch: Batch
-    index: Tensor
+    index: Tensor  # [B, A] numbers t of the pairs
 
     @classmethod
     def of(cls, batch: Batch) -> UnrollWindow:
-        """From the first pair that predicts a weighted token to the sequence's last."""
+        """The pairs from the first that predicts a weighted token to the last of each sequence."""
         weighted = batch.weight[:, 2:] > 0  # [B, L - 2] by pair
         first = weighted.int().argmax(1)
         counts = torch.where(weighted.any(1), batch.lengths - 2 - first, 0)
@@ -38,41 +39,41 @@ class UnrollWindow:
         return cls(batch=batch, index=index)
 
     def weight(self, step: int) -> Tensor:
-        """[B, A] weight of what each pair predicts at `step`; 0 past the end."""
+        """[B, A] weight of the token that each pair predicts at `step`; 0 past the end."""
         return _taken(self.batch.weight, self.index + 2 + step, 0)
 
-    def predicted(self, step: int) -> Tensor:
-        """[B, A] the token that a right prediction at `step` gives; 0 past the end."""
+    def truth(self, step: int) -> Tensor:
+        """[B, A] the true token that each pair predicts at `step`; 0 past the end."""
         return _taken(self.batch.tokens, self.index + 2 + step, 0)
 
-    def fed(self, step: int) -> Tensor:
-        """[B, A] the token fed at `step`."""
+    def inputs(self, step: int) -> Tensor:
+        """[B, A] the token that each pair reads at `step`."""
         return _taken(self.batch.tokens, self.index + 1 + step, 0)
 
     def rows(self, values: Tensor) -> Tensor:
-        """[B, A, ...] of values [B, L, ...], by pair."""
+        """[B, A, ...] of values [B, L, ...], those of each pair."""
         index = self.index.clamp_max(values.shape[1] - 1)
         return values[torch.arange(len(values), device=index.device)[:, None], index]
 
 
 def _taken(values: Tensor, index: Tensor, outside: int) -> Tensor:
     inside = index < values.shape[1]
-    found = values.gather(1, index.clamp_max(values.shape[1] - 1))
-    return torch.where(inside, found, torch.full_like(found, outside))
+    taken = values.gather(1, index.clamp_max(values.shape[1] - 1))
+    return torch.where(inside, taken, torch.full_like(taken, outside))
 
 
-class _Kept:
-    """Keys and values of every step so far, by layer."""
+class _AllSteps:
+    """The keys and values of every step so far, which each later step sees."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Tensor, Tensor]] = {}
+        self._by_layer: dict[int, tuple[Tensor, Tensor]] = {}
 
     def __call__(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        if layer in self._held:
-            before = self._held[layer]
+        if layer in self._by_layer:
+            before = self._by_layer[layer]
             keys = torch.cat([before[0], keys], dim=2)
             values = torch.cat([before[1], values], dim=2)
-        self._held[layer] = keys, values
+        self._by_layer[layer] = keys, values
         return keys, values
 
 
@@ -84,21 +85,21 @@ def unroll(
     *,
     steps: int,
 ) -> Iterator[Tensor]:
-    """[B, A, H] predicted states of step 0, 1, ..., steps - 1, as a drafter would have them.
+    """[B, A, H] predicted states of steps 0, 1, ..., steps - 1, as a drafter would get them.
 
-    states [B, L, H]: the true ones (of a batch's features, by `net.fuse`).
+    states [B, L, H]: the true ones (a batch's features, through `net.fuse`).
     """
-    tokens, index, kept = window.batch.tokens, window.index, _Kept()
+    tokens, index, steps_so_far = window.batch.tokens, window.index, _AllSteps()
     pairs = tokens.shape[1] - 1
     positions = torch.arange(pairs, device=tokens.device)
-    view = KeptView(positions=positions, visible=None, keep=kept)
-    made = window.rows(net(states[:, :-1], embed(tokens[:, 1:]), view))
-    yield made
+    view = KeptView(positions=positions, visible=None, keep=steps_so_far)
+    predicted = window.rows(net(states[:, :-1], embed(tokens[:, 1:]), view))
+    yield predicted
     size = index.shape[1]
     seen = positions <= index[:, :, None]  # [B, A, pairs]
     own = torch.eye(size, dtype=torch.bool, device=index.device).expand(len(index), -1, -1)
     for step in range(1, steps):
         seen = torch.cat([seen, own], dim=-1)
-        view = KeptView(positions=index + step, visible=seen[:, None], keep=kept)
-        made = net(made, embed(window.fed(step)), view)
-        yield made
+        view = KeptView(positions=index + step, visible=seen[:, None], keep=steps_so_far)
+        predicted = net(predicted, embed(window.inputs(step)), view)
+        yield predicted

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specframe.heads.eagle_export import save
+from specframe.heads.eagle_export import save_eagle
 from specframe.heads.eagle_net import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
 from specframe.heads.layers import Shape
 from specframe.heads.mtp_file import save_mtp
@@ -149,7 +149,7 @@ def words_for(drafter: str, family: str, folder: Path) -> tuple[str, ...]:
     Empty for drafters that need none; the toy has no residual stream, so eagle3 has no head there.
     """
     if drafter == "eagle3":
-        save(eagle3_net(), folder)
+        save_eagle(eagle3_net(), folder)
         return (f"drafter.path={folder}", f"drafter.layers={LAYERS}".replace(" ", ""))
     if drafter == "rest":
         path = folder / "answers.jsonl"
@@ -172,5 +172,5 @@ def words_for(drafter: str, family: str, folder: Path) -> tuple[str, ...]:
         given = {key: value for key, value in given.items() if key != "hidden"}
         save_mtp(mtp_net(modules=2, **given), folder)
     else:
-        save(eagle_net(**given), folder)
+        save_eagle(eagle_net(**given), folder)
     return (f"drafter.path={folder}",)

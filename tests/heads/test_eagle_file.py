@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.heads.eagle_export import Layout, save
+from specframe.heads.eagle_export import Layout, save_eagle
 from specframe.heads.eagle_file import load_eagle, load_eagle3
 from specframe.heads.layers import KeptView, Rope
 from tests.golden.runs import Golden
@@ -61,11 +61,11 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize("kind", EAGLES)
 def test_eagle_round_trip(kind: str, dtype: torch.dtype, layout: Layout, tmp_path: Path) -> None:
     net = eagle_net(**EAGLES[kind]).to(dtype)
-    save(net, tmp_path / "a", layout=layout, verifier="some/target")
+    save_eagle(net, tmp_path / "a", layout=layout, verifier="some/target")
     back = load_eagle(str(tmp_path / "a"))
     assert back.options == net.options
     assert_equal(dict(back.state_dict()), dict(net.state_dict()))
-    save(back, tmp_path / "b", layout=layout, verifier="some/target")
+    save_eagle(back, tmp_path / "b", layout=layout, verifier="some/target")
     for file in ("config.json", "model.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -74,11 +74,11 @@ def test_eagle_round_trip(kind: str, dtype: torch.dtype, layout: Layout, tmp_pat
 @pytest.mark.parametrize("kind", EAGLE3S)
 def test_eagle3_round_trip(kind: str, layout: Layout, tmp_path: Path) -> None:
     net = eagle3_net(**EAGLE3S[kind]).bfloat16()
-    save(net, tmp_path / "a", layout=layout)
+    save_eagle(net, tmp_path / "a", layout=layout)
     back = load_eagle3(str(tmp_path / "a"))
     assert back.options == net.options
     assert_equal(dict(back.state_dict()), dict(net.state_dict()))
-    save(back, tmp_path / "b", layout=layout)
+    save_eagle(back, tmp_path / "b", layout=layout)
     for file in ("config.json", "model.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -88,25 +88,25 @@ def test_published_files_come_back_bit_equal(name: str, tmp_path: Path) -> None:
     golden = Golden.of(name)
     load: Callable[[str], Any] = load_eagle3 if name == "eagle3" else load_eagle
     net = load(golden.unpacked(tmp_path / "published"))
-    save(net, tmp_path / "again")
+    save_eagle(net, tmp_path / "again")
     assert_equal(tensors(tmp_path / "published"), tensors(tmp_path / "again"))
-    save(net, tmp_path / "theirs", layout="speculators")
+    save_eagle(net, tmp_path / "theirs", layout="speculators")
     assert_equal(dict(load(str(tmp_path / "theirs")).state_dict()), dict(net.state_dict()))
 
 
 def test_the_names_are_those_of_the_layout(tmp_path: Path) -> None:
-    save(eagle_net(), tmp_path / "eagle")
+    save_eagle(eagle_net(), tmp_path / "eagle")
     assert "layers.0.self_attn.q_proj.weight" in tensors(tmp_path / "eagle")
-    save(eagle_net(), tmp_path / "theirs", layout="speculators", verifier="some/target")
+    save_eagle(eagle_net(), tmp_path / "theirs", layout="speculators", verifier="some/target")
     held = tensors(tmp_path / "theirs")
     assert {"fusion_fc.weight", "fusion_fc.bias", "transformer.mlp.up_proj.weight"} <= held.keys()
     config = json.loads((tmp_path / "theirs/config.json").read_text(encoding="utf-8"))
     assert config["speculators_model_type"] == "eagle"
     assert config["speculators_config"]["verifier"]["name_or_path"] == "some/target"
     assert config["transformer_layer_config"]["num_key_value_heads"] == 2
-    save(eagle3_net(), tmp_path / "third")
+    save_eagle(eagle3_net(), tmp_path / "third")
     assert {"midlayer.hidden_norm.weight", "d2t", "t2d"} <= tensors(tmp_path / "third").keys()
-    save(eagle3_net(), tmp_path / "spec3", layout="speculators")
+    save_eagle(eagle3_net(), tmp_path / "spec3", layout="speculators")
     assert "layers.0.hidden_norm.weight" in tensors(tmp_path / "spec3")
     config = json.loads((tmp_path / "spec3/config.json").read_text(encoding="utf-8"))
     assert config["draft_vocab_size"] == 40
@@ -123,7 +123,7 @@ def edited(folder: Path, change: Callable[[dict[str, Tensor]], None]) -> str:
 
 @pytest.mark.parametrize("layout", ["eagle", "speculators"])
 def test_missing_and_surplus_keys_are_listed_together(layout: Layout, tmp_path: Path) -> None:
-    save(eagle_net(), tmp_path / "one", layout=layout)
+    save_eagle(eagle_net(), tmp_path / "one", layout=layout)
     first = "layers.0." if layout == "eagle" else "transformer."
 
     def change(held: dict[str, Tensor]) -> None:
@@ -137,7 +137,7 @@ def test_missing_and_surplus_keys_are_listed_together(layout: Layout, tmp_path: 
 
 
 def test_eagle3_keys_are_checked_too(tmp_path: Path) -> None:
-    save(eagle3_net(fc_norm=True), tmp_path, layout="speculators")
+    save_eagle(eagle3_net(fc_norm=True), tmp_path, layout="speculators")
 
     def change(held: dict[str, Tensor]) -> None:
         held["layers.0.hidden_norm"] = held.pop("layers.0.input_layernorm.weight")
@@ -152,7 +152,7 @@ def test_eagle3_keys_are_checked_too(tmp_path: Path) -> None:
 
 
 def test_half_a_bias_and_half_a_norm_are_errors(tmp_path: Path) -> None:
-    save(eagle_net(layers=2, shape=shape(biases=BIASES, qk_norm=True)), tmp_path)
+    save_eagle(eagle_net(layers=2, shape=shape(biases=BIASES, qk_norm=True)), tmp_path)
 
     def change(held: dict[str, Tensor]) -> None:
         del held["layers.1.self_attn.q_proj.bias"]
@@ -163,8 +163,8 @@ def test_half_a_bias_and_half_a_norm_are_errors(tmp_path: Path) -> None:
 
 
 def test_the_other_family_is_named(tmp_path: Path) -> None:
-    save(eagle_net(), tmp_path / "one")
-    save(eagle3_net(), tmp_path / "three", layout="speculators")
+    save_eagle(eagle_net(), tmp_path / "one")
+    save_eagle(eagle3_net(), tmp_path / "three", layout="speculators")
     with pytest.raises(ConfigError, match=r"use drafter=eagle$|try drafter=eagle$"):
         load_eagle3(str(tmp_path / "one"))
     with pytest.raises(ConfigError, match=r"use drafter=eagle3$"):
@@ -172,7 +172,7 @@ def test_the_other_family_is_named(tmp_path: Path) -> None:
 
 
 def test_shapes_that_do_not_fit_are_listed(tmp_path: Path) -> None:
-    save(eagle_net(), tmp_path)
+    save_eagle(eagle_net(), tmp_path)
 
     def change(held: dict[str, Tensor]) -> None:
         held["fc.weight"] = held["fc.weight"][:, :-1].contiguous()
@@ -198,13 +198,13 @@ def test_shapes_that_do_not_fit_are_listed(tmp_path: Path) -> None:
 def test_maps_that_hold_no_offsets_are_refused(
     change: Callable[[Tensor], Tensor], message: str, tmp_path: Path
 ) -> None:
-    save(eagle3_net(), tmp_path)
+    save_eagle(eagle3_net(), tmp_path)
     with pytest.raises(ConfigError, match=message):
         load_eagle3(edited(tmp_path, lambda held: held.update(d2t=change(held["d2t"]))))
 
 
 def test_a_map_that_was_never_filled_is_refused(tmp_path: Path) -> None:
-    save(eagle3_net(marked=False), tmp_path)
+    save_eagle(eagle3_net(marked=False), tmp_path)
     with pytest.raises(ConfigError, match="never filled"):
         load_eagle3(edited(tmp_path, lambda held: held.update(d2t=held["d2t"] * 0)))
 
@@ -219,7 +219,7 @@ def with_config(folder: Path, **changes: Any) -> str:
 
 
 def test_what_a_configuration_tells(tmp_path: Path) -> None:
-    save(eagle3_net(), tmp_path)
+    save_eagle(eagle3_net(), tmp_path)
     key = "eagle_aux_hidden_state_layer_ids"
     # At the top they are entries of blocks; within eagle_config they are blocks that were left.
     assert load_eagle3(with_config(tmp_path, **{key: [2, 18, 33]})).options.taps == (2, 18, 33)
@@ -247,7 +247,7 @@ def test_what_a_configuration_tells(tmp_path: Path) -> None:
 def test_what_is_not_served_is_refused(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    save(eagle_net(), tmp_path)
+    save_eagle(eagle_net(), tmp_path)
     with pytest.raises(ConfigError, match=message):
         load_eagle(with_config(tmp_path, **changes))
 

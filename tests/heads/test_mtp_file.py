@@ -148,9 +148,9 @@ def test_a_module_between_two_others_is_missed(tmp_path: Path) -> None:
 
 
 def test_other_heads_are_told_by_their_keys(tmp_path: Path) -> None:
-    from specframe.heads.eagle_export import save
+    from specframe.heads.eagle_export import save_eagle
 
-    save(eagle_net(), tmp_path)
+    save_eagle(eagle_net(), tmp_path)
     with pytest.raises(ConfigError, match=r"no.* MTP modules .*missing .*eh_proj\.weight.*surplus"):
         load_mtp(str(tmp_path))
 

@@ -235,7 +235,7 @@ class TestHead:
                 assert not PLACE.search(text), text
 
     def test_it_says_whose_prompts_it_learned_from(self, head: Path) -> None:
-        notice = (shipped.HEADS / "NOTICE.md").read_text(encoding="utf-8")
+        notice = (shipped.HEADS / "README.md").read_text(encoding="utf-8")
         found = self.manifest(head)["data"]["sources"]
         assert found
         for one in found:

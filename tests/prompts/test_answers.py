@@ -26,7 +26,7 @@ def answer(name: str | int, tokens: list[int], **changes: Any) -> Answer:
 
 
 def opened(path: Path, **changes: Any) -> AnswerFile:
-    return AnswerFile(path, settings=SETTINGS | changes, sort_of="task.output")
+    return AnswerFile(path, settings=SETTINGS | changes, named_by="task.output")
 
 
 def test_lines_round_trip_and_a_torn_one_is_cut_off(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 import specframe
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.prompts.answers import Answer, read_answers, read_compact
-from specframe.prompts.questions import Question, Subject, batches_of
+from specframe.prompts.questions import NamedPrompt, Question, batches_of
 from specframe.session.batched import Batched, packed
 from specframe.session.engine import Engine, Settings
 from specframe.target.hf import HF
@@ -294,9 +294,9 @@ def test_packed_layers_compute_the_same_and_are_put_back() -> None:
 
 
 def test_batches_keep_to_both_limits() -> None:
-    subject = Subject(id="a", record=None)  # type: ignore[arg-type]
+    prompt = NamedPrompt(id="a", record=None)  # type: ignore[arg-type]
     lengths = [5, 90, 7, 40, 41, 5, 6, 300]
-    asked = [Question(subject=subject, turn=0, tokens=[1] * length) for length in lengths]
+    asked = [Question(prompt=prompt, turn=0, tokens=[1] * length) for length in lengths]
     batches = list(batches_of(asked, room=10, max_rows=3, max_tokens=120))
     sizes = [[len(one.tokens) for one in batch] for batch in batches]
     assert sizes == [[5, 5, 6], [7, 40], [41], [90], [300]]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from specframe.training.head_module import HeadInTraining
-from tests.training.lessons import course, eagle
+from tests.training.small_courses import course, eagle
 
 
 def main(folder: Path, step: int) -> None:

@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from specframe.train.base import FINAL, Frozen
-from specframe.training.chains import Stepped
+from specframe.train.base import FINAL, FrozenTarget
+from specframe.training.chains import StepRows
 from specframe.training.teacher_laws import TeacherLaws
 from specframe.training.unroll import UnrollWindow
 from tests.small_models import full_logits
-from tests.training.lessons import samples, small_target
-from tests.training.test_unroll import batch_of
+from tests.training.small_courses import batch_of, samples, small_target
 
 
 def test_shares_of_the_likeliest_tokens_weigh_more() -> None:
     held, part = small_target(), samples().all[:3]
-    frozen = Frozen.of(held, None)
+    frozen = FrozenTarget.of(held, None)
     batch = batch_of(part, (FINAL,))
     options: list[dict[str, Any]] = [{}, {"soft": 0.1, "top": (10, 1.0)}]
     probs, shares = (
@@ -32,12 +31,12 @@ def test_shares_of_the_likeliest_tokens_weigh_more() -> None:
 def test_each_row_meets_the_law_after_its_own_token() -> None:
     held, part = small_target(), samples().all[:3]
     ids = torch.arange(0, 97, 3)
-    frozen = Frozen.of(held, ids)
+    frozen = FrozenTarget.of(held, ids)
     batch = batch_of(part, (FINAL,))
     laws = TeacherLaws.of(batch, frozen, batch.features[FINAL])
     window = UnrollWindow.of(batch)
     for step in range(3):
-        at = Stepped.of(window, step, laws, frozen)
+        at = StepRows.of(window, step, laws, frozen)
         found = laws.shares[at.place]
         for row, (sequence, feature) in enumerate(zip(at.sequence, at.feature, strict=True)):
             sample = part[int(sequence)]
@@ -51,8 +50,8 @@ def test_each_row_meets_the_law_after_its_own_token() -> None:
 
 def sampled(
     negatives: int | None, *, top: tuple[int, float] = (0, 0.0)
-) -> tuple[TeacherLaws, Frozen]:
-    frozen = Frozen.of(small_target(), torch.arange(0, 97, 2))
+) -> tuple[TeacherLaws, FrozenTarget]:
+    frozen = FrozenTarget.of(small_target(), torch.arange(0, 97, 2))
     batch = batch_of(samples().all[:3], (FINAL,))
     features = batch.features[FINAL]
     return TeacherLaws.of(batch, frozen, features, top=top, negatives=negatives), frozen
@@ -61,9 +60,9 @@ def sampled(
 def test_a_sample_of_everything_is_the_whole() -> None:
     whole, _ = sampled(None, top=(10, 1.0))
     laws, frozen = sampled(97, top=(10, 1.0))
-    assert laws.columns is not None and laws.raised is not None
+    assert laws.columns is not None and laws.offsets is not None
     assert sorted(laws.columns.tolist()) == list(range(len(frozen.row_of[::2])))
-    assert not laws.raised.any()
+    assert not laws.offsets.any()
     torch.testing.assert_close(laws.shares, whole.shares[:, laws.columns], rtol=0, atol=1e-12)
 
 
@@ -73,7 +72,7 @@ def test_a_sample_keeps_what_is_likely_and_norms_without_bias(
     monkeypatch.setattr("specframe.training.teacher_laws._LIKELY", 2)
     whole, frozen = sampled(None)
     assert frozen.table is not None
-    states = torch.randn(4, 32).double()
+    states = torch.randn(4, 32, generator=torch.Generator().manual_seed(0)).double()
     true = (states @ frozen.table.t()).exp().sum(-1)
     sums = []
     for seed in range(400):
@@ -94,7 +93,7 @@ def test_a_sample_keeps_what_is_likely_and_norms_without_bias(
 def test_the_token_that_followed_weighs_more(negatives: int | None) -> None:
     laws, frozen = sampled(negatives)
     batch = batch_of(samples().all[:3], (FINAL,))
-    sharper = laws.sharpened(batch, frozen, 2.0)
+    sharper = laws.with_followed_token(batch, frozen, 2.0)
     gained = sharper.shares - laws.shares
     for sequence, token in (laws.place >= 0).nonzero().tolist():
         row = gained[laws.place[sequence, token]]

@@ -63,7 +63,7 @@ class RowFile(LineFile):
     """The rows of a run, in the order of the suite. rows: those that are there."""
 
     def __init__(self, path: Path, *, settings: dict[str, Any]) -> None:
-        super().__init__(path, settings=settings, sort_of="hydra.run.dir", things="rows")
+        super().__init__(path, settings=settings, named_by="hydra.run.dir", contents="rows")
         try:
             self.rows = list(_rows(self.lines(), path))
         except BaseException:
@@ -99,7 +99,7 @@ def read_reference(path: Path, settings: dict[str, Any]) -> Reference:
     path = path / ROWS if path.is_dir() else path
     if not path.is_file():
         raise ConfigError(f"task.reference={path}: no such file; give the {ROWS} of an earlier run")
-    held = read_settings(path, sort_of="task.reference", things="rows")
+    held = read_settings(path, named_by="task.reference", contents="rows")
     for key, here in json.loads(json.dumps(settings)).items():
         if key.startswith(_TEXT) and held.get(key) != here:
             raise ConfigError(

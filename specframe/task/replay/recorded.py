@@ -75,7 +75,7 @@ def read_record(folder: Path) -> Record:
         raise ConfigError(
             f"{_KEY}={folder}: no {ANSWERS_FILE} there; give the folder of a run with trace=full"
         )
-    settings = read_settings(index, sort_of=_KEY, things="positions")
+    settings = read_settings(index, named_by=_KEY, contents="positions")
     answers = []
     for line in index.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):

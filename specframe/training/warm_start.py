@@ -1,4 +1,4 @@
-"""A training that starts from a trained head: its weights, and the tokens it has rows for."""
+"""A training that starts from a trained head: its weights, and the vocabulary of its rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from specframe.heads.medusa_net import MedusaNet
 _OF_TARGET = "embed_tokens.weight"  # published heads carry a copy; training reads the target's own
 
 
-def own_ids(trained: nn.Module) -> Tensor | None:
-    """[Vd] the draft vocabulary that is part of a head, None if it has none."""
+def vocabulary_of(trained: nn.Module) -> Tensor | None:
+    """[Vd] target ids of the draft vocabulary that is part of a head, None if it has none."""
     if isinstance(trained, Eagle3Net):
         return trained.target_ids()
     if isinstance(trained, MedusaNet) and trained.token_map is not None:
@@ -22,8 +22,8 @@ def own_ids(trained: nn.Module) -> Tensor | None:
 
 
 @torch.no_grad()
-def take_over(fresh: nn.Module, trained: nn.Module, *, path: str) -> None:
-    """Put the weights of `trained` into `fresh`, in the dtypes of `fresh`.
+def take_weights(fresh: nn.Module, trained: nn.Module, *, path: str) -> None:
+    """Copy the weights of `trained` into `fresh`, in the dtypes of `fresh`.
 
     Biases that `trained` lacks stay zero. Raises ConfigError listing what does not fit.
     """

@@ -1,4 +1,8 @@
-"""Layouts of EAGLE files: key names, and the sizes that only a configuration tells."""
+"""How files of Llama-style draft layers are laid out: names of tensors and sizes of layers.
+
+The files of EAGLE, of speculators and of multi-token prediction differ in prefixes alone. Sizes are
+read off the shapes; what no shape shows (head size, norm, positions) comes from the configuration.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from typing import Any
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.heads.files import Files
+from specframe.heads.head_files import HeadFiles
 from specframe.heads.layers import Rope, Shape
 
+# Projection -> the part of a layer that it belongs to.
 PROJECTIONS = {
     "q_proj": "self_attn",
     "k_proj": "self_attn",
@@ -29,16 +34,16 @@ _DERIVED = ".rotary_emb.inv_freq"  # some old files hold it; it follows from the
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """A file's tensors under our names; `original` gives the file's own name of a key."""
+class RenamedFile:
+    """A head's tensors under the names of our modules."""
 
-    files: Files
-    tensors: dict[str, Tensor]
-    prefixes: Mapping[str, str]
+    files: HeadFiles
+    tensors: dict[str, Tensor]  # by our names
+    prefixes: Mapping[str, str]  # our prefix -> the file's
 
     def original(self, key: str) -> str:
-        """The name that the file uses, or would use."""
-        return replaced(key, self.prefixes)
+        """The name that the file has, or would have, for a key of ours."""
+        return swap_prefix(key, self.prefixes)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -47,8 +52,8 @@ class Held:
         return nested if isinstance(nested, dict) else self.files.config
 
 
-def replaced(key: str, prefixes: Mapping[str, str]) -> str:
-    """`key` with its prefix changed."""
+def swap_prefix(key: str, prefixes: Mapping[str, str]) -> str:
+    """`key` with its prefix, if it is among `prefixes`, replaced by what it maps to."""
     for old, new in prefixes.items():
         if key.startswith(old):
             return new + key.removeprefix(old)
@@ -61,43 +66,43 @@ def is_eagle3(keys: Iterable[str]) -> bool:
     return any(key.startswith("midlayer.") or key.endswith(marks) for key in keys)
 
 
-def held(files: Files, prefixes: Mapping[str, str]) -> Held:
-    """A file under our names; `prefixes` is used where the file follows speculators."""
+def renamed(files: HeadFiles, prefixes: Mapping[str, str]) -> RenamedFile:
+    """A file under our names. prefixes: ours -> those of the file, if the file uses any of them."""
     theirs = tuple(prefixes.values())
     used = prefixes if any(key.startswith(theirs) for key in files.tensors) else {}
     back = {new: old for old, new in used.items()}
     tensors = {
-        replaced(key, back): value
+        swap_prefix(key, back): value
         for key, value in files.tensors.items()
         if not key.endswith(_DERIVED)
     }
-    return Held(files=files, tensors=tensors, prefixes=used)
+    return RenamedFile(files=files, tensors=tensors, prefixes=used)
 
 
 def num_layers(keys: Iterable[str]) -> int:
-    """Layers that the names `layers.<i>.` show, at least one."""
-    found = [re.match(r"layers\.(\d+)\.", key) for key in keys]
-    return 1 + max([int(one[1]) for one in found if one], default=0)
+    """How many layers the names `layers.<i>.` show, at least one."""
+    matches = [re.match(r"layers\.(\d+)\.", key) for key in keys]
+    return 1 + max([int(match[1]) for match in matches if match], default=0)
 
 
 def layer_keys(prefix: str, norms: Iterable[str]) -> tuple[list[str], list[str]]:
-    """(required, optional) names of one layer."""
+    """(required, optional) names of the layer at `prefix`, with norms of these names."""
     weights = [f"{prefix}{part}.{name}.weight" for name, part in PROJECTIONS.items()]
     biases = [f"{prefix}{part}.{name}.bias" for name, part in PROJECTIONS.items()]
-    biases += [f"{prefix}self_attn.{one}.weight" for one in ("q_norm", "k_norm")]
+    biases += [f"{prefix}self_attn.{norm}.weight" for norm in ("q_norm", "k_norm")]
     return weights + [f"{prefix}{norm}.weight" for norm in norms], biases
 
 
-def shape_of(one: Held, prefix: str) -> Shape:
+def shape_of(file: RenamedFile, prefix: str) -> Shape:
     """Sizes of the layer at `prefix`, from shapes; head size, norm and positions from config.json.
 
     Raises ConfigError naming what is missing or cannot be served.
     """
     sizes = {
-        name: tuple(one.tensors[f"{prefix}{part}.{name}.weight"].shape)
+        name: tuple(file.tensors[f"{prefix}{part}.{name}.weight"].shape)
         for name, part in PROJECTIONS.items()
     }
-    config, place = one.config, one.files.place
+    config, place = file.config, file.files.place
     queries, hidden = sizes["q_proj"][0], sizes["o_proj"][0]
     heads = config.get("num_attention_heads")
     size = config.get("head_dim") or (queries // heads if heads else None)
@@ -112,7 +117,7 @@ def shape_of(one: Held, prefix: str) -> Shape:
         )
     _refuse_unknown(config, place)
     biases = {
-        name for name, part in PROJECTIONS.items() if f"{prefix}{part}.{name}.bias" in one.tensors
+        name for name, part in PROJECTIONS.items() if f"{prefix}{part}.{name}.bias" in file.tensors
     }
     return Shape(
         hidden=hidden,
@@ -123,7 +128,7 @@ def shape_of(one: Held, prefix: str) -> Shape:
         eps=config.get("rms_norm_eps", 1e-6),
         rope=rope_of(config, place),
         biases=frozenset(biases),
-        qk_norm=f"{prefix}self_attn.q_norm.weight" in one.tensors,
+        qk_norm=f"{prefix}self_attn.q_norm.weight" in file.tensors,
     )
 
 
@@ -137,8 +142,11 @@ def _refuse_unknown(config: Mapping[str, Any], place: str) -> None:
 
 
 def rope_of(config: Mapping[str, Any], place: str) -> Rope:
-    """Positions from the draft's own configuration; base 10000 where it says nothing, as the
-    programs that trained such heads had it (never the target's base)."""
+    """The positions that a draft's own configuration names. Raises ConfigError.
+
+    Where it names no base, 10000 is meant (never the target's): the programs that trained such
+    heads had it fixed.
+    """
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     base = scaling.get("rope_theta") or config.get("rope_theta") or 10000.0

@@ -10,21 +10,21 @@ import torch
 from specframe.cache.dynamic import DynamicCache
 from specframe.errors import ConfigError
 from specframe.target.hf import HF
+from specframe.training.feature_cache import FeatureCache, FeatureReader
 from specframe.training.samples import TrainingSample
-from specframe.training.tapped_features import Features, Tapped
 from tests.small_models import CPU, RUNTIME, TINY, model, target
-from tests.training.lessons import samples, small_target
+from tests.training.small_courses import samples, small_target
 
 TAPS = ("resid:1", "final_postnorm")
 
 
 def made(
     folder: Path, *, max_bytes: int = 10**8, dtype: torch.dtype = torch.float64, **more: object
-) -> tuple[Features, list[TrainingSample]]:
+) -> tuple[FeatureCache, list[TrainingSample]]:
     part = samples().all
-    tapped = Tapped(target=small_target(), taps=TAPS, dtype=dtype)
+    tapped = FeatureReader(target=small_target(), taps=TAPS, dtype=dtype)
     identity = more.get("identity", "tiny")
-    features = Features(
+    features = FeatureCache(
         tapped, part, width=64, folder=folder, max_bytes=max_bytes, identity=identity
     )
     return features, part
@@ -42,7 +42,7 @@ def test_packed_sequences_do_not_see_each_other(family: str) -> None:
     part = samples().all[:5]
     held = target(family)
     for sample, rows in zip(
-        part, Tapped(target=held, taps=TAPS, dtype=torch.float64).rows(part), strict=True
+        part, FeatureReader(target=held, taps=TAPS, dtype=torch.float64).rows(part), strict=True
     ):
         torch.testing.assert_close(rows, alone(sample, held), rtol=0, atol=1e-9)
 
@@ -81,10 +81,10 @@ def test_a_cache_is_carried_on_and_not_trusted_blindly(tmp_path: Path) -> None:
 
 def test_longer_answers_carry_on(tmp_path: Path) -> None:
     part = samples().all
-    tapped = Tapped(target=small_target(), taps=TAPS, dtype=torch.float64)
+    tapped = FeatureReader(target=small_target(), taps=TAPS, dtype=torch.float64)
     calls: list[tuple[int, int]] = []
     for count in (10, len(part)):
-        features = Features(
+        features = FeatureCache(
             tapped, part[:count], width=64, folder=tmp_path, max_bytes=10**8, identity="tiny"
         )
         calls.clear()
@@ -103,9 +103,11 @@ def test_a_wider_file_serves_fewer_taps(tmp_path: Path) -> None:
     wide.fill(lambda done, count: None)
     expected = [rows[:, 32:] for rows in wide.of(part)]
     del wide
-    tapped = Tapped(target=small_target(), taps=TAPS[1:], dtype=torch.float64)
+    tapped = FeatureReader(target=small_target(), taps=TAPS[1:], dtype=torch.float64)
     for limit in (10**8, 100 * 64 * 8):  # also where some are computed anew
-        narrow = Features(tapped, part, width=32, folder=tmp_path, max_bytes=limit, identity="tiny")
+        narrow = FeatureCache(
+            tapped, part, width=32, folder=tmp_path, max_bytes=limit, identity="tiny"
+        )
         narrow.fill(lambda done, count: pytest.fail("all was there"))
         for ours, theirs in zip(narrow.of(part), expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
@@ -134,14 +136,14 @@ def test_half_precision_rounds_the_same_cached_or_not(tmp_path: Path) -> None:
 def test_a_state_that_overflows_is_an_error() -> None:
     big = model("llama")
     big.model.norm.weight.data.mul_(1e6)
-    tapped = Tapped(target=HF.of(big, runtime=RUNTIME), taps=TAPS, dtype=torch.float16)
+    tapped = FeatureReader(target=HF.of(big, runtime=RUNTIME), taps=TAPS, dtype=torch.float16)
     with pytest.raises(ConfigError, match=r"task\.cache_dtype=float16"):
         tapped.rows(samples().all[:1])
 
 
 def test_a_target_with_dropout_is_bit_stable() -> None:
     held = HF.of(model("llama", attention_dropout=0.5).train(), runtime=RUNTIME)
-    tapped = Tapped(target=held, taps=TAPS, dtype=torch.float64)
+    tapped = FeatureReader(target=held, taps=TAPS, dtype=torch.float64)
     part = samples().all[:3]
     for left, right in zip(tapped.rows(part), tapped.rows(part), strict=True):
         assert torch.equal(left, right)

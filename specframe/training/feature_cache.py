@@ -1,8 +1,8 @@
-"""The frozen target's hidden states for every training sequence, made once and kept on disk.
+"""The frozen target's hidden states for every training sequence, computed once and kept on disk.
 
-One flat file of rows [W] (the taps side by side) in the order of the samples, up to a size limit;
-what lies beyond is computed anew whenever it is asked for. What a caller gets was rounded to the
-cache's dtype either way, so a run does not depend on what happened to be cached.
+There is one flat file of rows [W] (the taps side by side) in the order of the samples, up to a size
+limit; samples beyond it are computed anew whenever a batch needs them. The rows are rounded to the
+cache's dtype either way, so a run does not depend on which of them were cached.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _DATA, _RECORD = "features.bin", "features.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tapped:
-    """Runs the frozen target over sequences. faster: a context in which its passes are quicker,
-    for as long as nothing else is computed; original: one in which it has its own weights."""
+class FeatureReader:
+    """Runs the frozen target over sequences and reads hidden states off its passes."""
 
     target: Target
-    taps: tuple[str, ...]
-    dtype: torch.dtype
+    taps: tuple[str, ...]  # names of the states
+    dtype: torch.dtype  # of the cache
+    # A context in which passes are quicker, as long as nothing else is computed.
     faster: Callable[[], AbstractContextManager[None]] = nullcontext
+    # A context in which the target has its own weights (Medusa-2 adapts them).
     original: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @torch.no_grad()
@@ -60,8 +61,8 @@ class Tapped:
             sees=None if len(samples) == 1 else visible,
         )
         with self.original():
-            found = self.target.forward(rows, cache, taps=self.taps).taps
-        joined = torch.cat([found[name] for name in self.taps], dim=-1).to(self.dtype).cpu()
+            states = self.target.forward(rows, cache, taps=self.taps).taps
+        joined = torch.cat([states[name] for name in self.taps], dim=-1).to(self.dtype).cpu()
         if not bool(torch.isfinite(joined).all()):
             raise ConfigError(
                 f"task.cache_dtype={str(self.dtype).removeprefix('torch.')}: a hidden state does "
@@ -70,17 +71,17 @@ class Tapped:
         return list(joined.split(lengths))
 
 
-class Features:
-    """Rows of the taps by sample.
+class FeatureCache:
+    """The rows of each sample, from the file or computed.
 
-    width: values of a row (W). identity: what else the rows depend on (the target's fingerprint).
-    A file that was made for the same beginning of the samples is carried on, also one that has more
-    taps than these: of it, ours are read.
+    width: values of a row (W). max_bytes: size limit of the file. identity: the target's
+    fingerprint, on which the rows depend. A file whose samples begin like these is carried on. It
+    may have more taps than are read here.
     """
 
     def __init__(
         self,
-        tapped: Tapped,
+        reader: FeatureReader,
         samples: Sequence[TrainingSample],
         *,
         width: int,
@@ -88,14 +89,14 @@ class Features:
         max_bytes: int,
         identity: Any,
     ) -> None:
-        each, asked = width // len(tapped.taps), tapped.taps
+        each, requested = width // len(reader.taps), reader.taps
         self._folder = folder
-        self._identity = {"of": identity, "dtype": str(tapped.dtype), "each": each}
-        self._tapped = replace(tapped, taps=self._taps_on_disk(asked))
-        self._width = width = each * len(self._tapped.taps)
-        first = [each * self._tapped.taps.index(name) for name in asked]
+        self._identity = {"of": identity, "dtype": str(reader.dtype), "each": each}
+        self._reader = replace(reader, taps=self._taps_on_disk(requested))
+        self._width = width = each * len(self._reader.taps)
+        first = [each * self._reader.taps.index(name) for name in requested]
         self._columns = torch.cat([torch.arange(each) + start for start in first])
-        size = torch.empty(0, dtype=tapped.dtype).element_size()
+        size = torch.empty(0, dtype=reader.dtype).element_size()
         self._cached: list[TrainingSample] = []
         self._offset: dict[int, int] = {}
         rows = 0
@@ -115,21 +116,21 @@ class Features:
         return len(self._cached)
 
     def fill(self, tick: Callable[[int, int], None]) -> None:
-        """Compute what is missing on disk. tick(done, all): called after every pass, in samples."""
+        """Compute the missing rows. tick(done, all), in samples, is called after each pass."""
         if not self._cached:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         digests = [_digest(sample) for sample in self._cached]
-        self._hold(alone=False)
-        done = self._kept(digests)
+        self._lock_folder(alone=False)
+        done = self._num_present(digests)
         if done < len(digests):
-            self._hold(alone=True)
-            with self._tapped.faster():
+            self._lock_folder(alone=True)
+            with self._reader.faster():
                 self._compute(done, digests, tick)
-            self._hold(alone=False)
+            self._lock_folder(alone=False)
 
-    def _hold(self, *, alone: bool) -> None:
-        """Keep the file from being rewritten while we read it, or read while we write it."""
+    def _lock_folder(self, *, alone: bool) -> None:
+        """Keep other runs from writing while we read the file, or reading while we write it."""
         try:
             import fcntl
         except ImportError:  # no such locks outside of POSIX
@@ -148,13 +149,13 @@ class Features:
     def _compute(self, done: int, digests: list[str], tick: Callable[[int, int], None]) -> None:
         data = self._open()
         for pack in _packs(self._cached[done:]):
-            for sample, rows in zip(pack, self._tapped.rows(pack), strict=True):
+            for sample, rows in zip(pack, self._reader.rows(pack), strict=True):
                 start = self._offset[id(sample)]
                 data[start : start + len(sample)] = rows
             done += len(pack)
             tick(done, len(self._cached))
             if done % 64 < len(pack) or done == len(self._cached):
-                self._record(digests[:done])
+                self._write_record(digests[:done])
 
     def of(self, samples: Sequence[TrainingSample]) -> list[Tensor]:
         """[L, W] of each sample of a batch."""
@@ -162,68 +163,68 @@ class Features:
             self._data = self._open()
         missing = [sample for sample in samples if id(sample) not in self._offset]
         fresh = dict(zip(map(id, missing), self._computed(missing), strict=True))
-        found = []
+        rows = []
         for sample in samples:
             start = self._offset.get(id(sample))
             if start is None:
-                found.append(fresh[id(sample)])
+                rows.append(fresh[id(sample)])
             else:
                 assert self._data is not None
-                found.append(self._data[start : start + len(sample)])
-        return found if self._is_whole else [rows[:, self._columns] for rows in found]
+                rows.append(self._data[start : start + len(sample)])
+        return rows if self._is_whole else [each[:, self._columns] for each in rows]
 
     @property
     def _is_whole(self) -> bool:
         return len(self._columns) == self._width
 
     def _computed(self, samples: Sequence[TrainingSample]) -> list[Tensor]:
-        return [rows for pack in _packs(samples) for rows in self._tapped.rows(pack)]
+        return [rows for pack in _packs(samples) for rows in self._reader.rows(pack)]
 
     def _open(self) -> Tensor:
         """[rows, W] the file, mapped into memory and grown to its size."""
         path, count = self._folder / _DATA, self._rows * self._width
-        size = count * torch.empty(0, dtype=self._tapped.dtype).element_size()
+        size = count * torch.empty(0, dtype=self._reader.dtype).element_size()
         with path.open("ab") as file:
             if file.tell() < size:  # never shorter: another run may have it mapped
                 file.truncate(size)
-        flat = torch.from_file(str(path), shared=True, size=count, dtype=self._tapped.dtype)
+        flat = torch.from_file(str(path), shared=True, size=count, dtype=self._reader.dtype)
         return flat.view(self._rows, self._width)
 
-    def _kept(self, digests: Sequence[str]) -> int:
-        """How many samples of the file's beginning are ours already."""
-        held = self._held()
-        if held is None or tuple(held["taps"]) != self._tapped.taps:
+    def _num_present(self, digests: Sequence[str]) -> int:
+        """How many samples at the beginning of the file are ours."""
+        record = self._read_record()
+        if record is None or tuple(record["taps"]) != self._reader.taps:
             return 0
         same = 0
-        for ours, theirs in zip(digests, held["samples"], strict=False):
+        for ours, theirs in zip(digests, record["samples"], strict=False):
             if ours != theirs:
                 break
             same += 1
         return same
 
-    def _taps_on_disk(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a file that has all of ours; else ours."""
-        held = self._held()
-        there = () if held is None else tuple(held["taps"])
-        return there if set(asked) <= set(there) else asked
+    def _taps_on_disk(self, requested: tuple[str, ...]) -> tuple[str, ...]:
+        """The taps of a file that has all of ours; else ours."""
+        record = self._read_record()
+        there = () if record is None else tuple(record["taps"])
+        return there if set(requested) <= set(there) else requested
 
-    def _held(self) -> dict[str, Any] | None:
-        """The record of a file that was made with our target, None if there is none."""
+    def _read_record(self) -> dict[str, Any] | None:
+        """The record of a file that was computed with our target, None if there is none."""
         try:
-            held = json.loads((self._folder / _RECORD).read_text(encoding="utf-8"))
+            record = json.loads((self._folder / _RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        same = held.get("identity") == json.loads(json.dumps(self._identity, default=str))
-        return held if same and "taps" in held else None
+        same = record.get("identity") == json.loads(json.dumps(self._identity, default=str))
+        return record if same and "taps" in record else None
 
-    def _record(self, digests: Sequence[str]) -> None:
-        """Say what the file holds, after it holds it."""
+    def _write_record(self, digests: Sequence[str]) -> None:
+        """Record the samples in the file, once they are on the disk."""
         with (self._folder / _DATA).open("ab") as file:
             os.fsync(file.fileno())
         partial = self._folder / f".{_RECORD}.partial"
-        taps = list(self._tapped.taps)
-        held = {"identity": self._identity, "taps": taps, "samples": list(digests)}
-        partial.write_text(json.dumps(held, default=str), encoding="utf-8")
+        taps = list(self._reader.taps)
+        record = {"identity": self._identity, "taps": taps, "samples": list(digests)}
+        partial.write_text(json.dumps(record, default=str), encoding="utf-8")
         os.replace(partial, self._folder / _RECORD)
 
 
@@ -232,7 +233,7 @@ def _digest(sample: TrainingSample) -> str:
 
 
 def _packs(samples: Sequence[TrainingSample]) -> Iterator[list[TrainingSample]]:
-    """Neighbours that fit in one pass of the target; a long one goes alone."""
+    """Runs of neighbours that fit in one pass of the target; a long sample goes alone."""
     pack: list[TrainingSample] = []
     for sample in samples:
         if pack and sum(map(len, pack)) + len(sample) > PACK_ROWS:

@@ -1,4 +1,4 @@
-"""A tiny target, its own greedy answers, and a training of seconds."""
+"""A tiny target, its own greedy answers, every recipe at its smallest, a training of seconds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from specframe.target.hf import HF
 from specframe.train.base import Recipe
 from specframe.train.eagle import EagleRecipe
 from specframe.train.eagle3 import Eagle3Recipe
+from specframe.train.hass import HassRecipe
 from specframe.train.medusa1 import Medusa1Recipe
 from specframe.train.medusa2 import Medusa2Recipe
 from specframe.train.mtp import MTPRecipe
+from specframe.training.batches import Batch, collate
 from specframe.training.course import Course
-from specframe.training.fit import Machine
-from specframe.training.samples import DataSplit, split
+from specframe.training.feature_cache import FeatureCache, FeatureReader
+from specframe.training.fit import TrainerSettings
+from specframe.training.samples import DataSplit, TrainingSample, split
 from specframe.training.schedule import Schedule
-from tests.small_models import RUNTIME, model
+from specframe.tree.chain import ChainTree
+from tests.small_models import RUNTIME, Composition, decode, model
 
 PROMPTS, LENGTH = 24, 20
 
@@ -79,23 +83,30 @@ def samples(layers: int = 3) -> DataSplit:
     return split(answers(layers), heldout=0.25, max_length=64)
 
 
+_EAGLE: dict[str, Any] = {
+    "unroll": 2,
+    "decay": 1.0,
+    "regression": 1.0,
+    "soft": 0.1,
+    "top": 0,
+    "top_weight": 0.0,
+    "noise": 0.1,
+    "prompt_weight": 0.0,
+    "vocabulary": None,
+    "min_coverage": 0.0,
+    "negatives": None,
+    "intermediate": None,
+}
+
+
 def eagle(**changes: Any) -> EagleRecipe:
-    """The recipe of the paper."""
-    values: dict[str, Any] = {
-        "unroll": 2,
-        "decay": 1.0,
-        "regression": 1.0,
-        "soft": 0.1,
-        "top": 0,
-        "top_weight": 0.0,
-        "noise": 0.1,
-        "prompt_weight": 0.0,
-        "vocabulary": None,
-        "min_coverage": 0.0,
-        "negatives": None,
-        "intermediate": None,
-    }
-    return EagleRecipe(**{**values, **changes})
+    """The recipe of the paper, two steps unrolled."""
+    return EagleRecipe(**{**_EAGLE, **changes})
+
+
+def hass(**changes: Any) -> HassRecipe:
+    """The numbers of the paper: three steps, the ten likeliest tokens weighed once more."""
+    return HassRecipe(**{**_EAGLE, "unroll": 3, "top": 10, "top_weight": 1.0, **changes})
 
 
 def eagle3(**changes: Any) -> Eagle3Recipe:
@@ -114,8 +125,8 @@ def eagle3(**changes: Any) -> Eagle3Recipe:
     return Eagle3Recipe(**{**values, **changes})
 
 
-def medusa(**changes: Any) -> Medusa1Recipe:
-    """The recipe of Medusa1Recipe-1."""
+def medusa1(**changes: Any) -> Medusa1Recipe:
+    """The recipe of Medusa-1."""
     values: dict[str, Any] = {
         "heads": 3,
         "layers": 1,
@@ -132,7 +143,7 @@ def medusa(**changes: Any) -> Medusa1Recipe:
 
 
 def medusa2(**changes: Any) -> Medusa2Recipe:
-    """The recipe of Medusa1Recipe-2 on the target's own answers."""
+    """The recipe of Medusa-2 on the target's own answers."""
     values: dict[str, Any] = {
         "heads": 3,
         "layers": 1,
@@ -165,6 +176,22 @@ def mtp(**changes: Any) -> MTPRecipe:
     return MTPRecipe(**{**values, **changes})
 
 
+def batch_of(
+    part: list[TrainingSample],
+    taps: tuple[str, ...],
+    weight: float = 0.0,
+    *,
+    target: HF | None = None,
+) -> Batch:
+    """One batch of samples with the target's states. weight: of the prompts' tokens."""
+    tapped = FeatureReader(target=target or small_target(), taps=taps, dtype=torch.float64)
+    width = 32 * len(taps)
+    features = FeatureCache(
+        tapped, part, width=width, folder=Path("unused"), max_bytes=0, identity=None
+    )
+    return collate(part, features, taps, prompt_weight=weight)
+
+
 def schedule(**changes: Any) -> Schedule:
     """Twenty steps."""
     values: dict[str, Any] = {
@@ -185,7 +212,7 @@ def schedule(**changes: Any) -> Schedule:
 
 def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **changes: Any) -> Course:
     """A training of the tiny target in `folder`."""
-    machine = Machine(
+    trainer = TrainerSettings(
         accelerator="cpu",
         devices=1,
         strategy="auto",
@@ -200,7 +227,7 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "identity": {"name": "tiny", "weights": "tiny"},
         "samples": samples(),
         "wide": [],
-        "machine": machine,
+        "trainer": trainer,
         "cache_bytes": 10**8,
         "cache_dtype": torch.float64,
         "depth": 3,
@@ -209,3 +236,29 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "features": folder / "features",
     }
     return Course(**{**values, **changes})
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of the head that a training left in `folder`."""
+    read: dict[str, Any] = json.loads((folder / "head" / "manifest.json").read_text("utf-8"))
+    return read
+
+
+def losses(folder: Path) -> list[float]:
+    """The training loss at every validation."""
+    return [point["loss"] for point in manifest(folder)["curve"]]
+
+
+def accepted(drafter: Any) -> int:
+    """Drafted tokens accepted over the held-out prompts, whose answers come out as they were."""
+    count = 0
+    for sample in samples().heldout:
+        composed = Composition(
+            target=small_target(),
+            drafter=drafter,
+            tree=ChainTree(depth=3, max_nodes=4, proposal="place"),
+        )
+        outcome = decode(composed, sample.tokens[: sample.start].tolist(), len(sample.answer))
+        assert outcome.tokens == sample.answer.tolist()
+        count += outcome.num_accepted
+    return count

@@ -1,4 +1,4 @@
-"""Sizes of a head's layer that follow from its target."""
+"""The layer of a fresh head: sizes that follow from its target, and random weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STD = 0.02  # of fresh matrices; initializer_range of Llama
 
 
 def shape_for(target: Target, *, intermediate: int | None) -> Shape:
-    """A layer like the target's own. intermediate: width of its MLP, None for the target's."""
+    """The shape of the target's layers. intermediate: width of the MLP, None for the target's."""
     config = text_config(target)
     heads = config.num_attention_heads
     shape = Shape(
@@ -31,14 +31,14 @@ def shape_for(target: Target, *, intermediate: int | None) -> Shape:
 
 
 def _rope_base(config: object) -> float:
-    """The target's own base: its attention was made for distances on that scale."""
-    held = getattr(config, "rope_parameters", None) or {}
-    return float(held.get("rope_theta") or getattr(config, "rope_theta", None) or 10000.0)
+    """The target's own base, since its states come from attention over distances on that scale."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return float(rope.get("rope_theta") or getattr(config, "rope_theta", None) or 10000.0)
 
 
 @torch.no_grad()
 def initialise(net: nn.Module) -> None:
-    """Small normal matrices, zero biases; norms stay at one. Draws from torch's generator."""
+    """Fill matrices with small normal values of torch's generator and biases with 0, not norms."""
     for name, weight in net.named_parameters():
         if weight.dim() > 1:
             weight.normal_(0.0, _STD)
