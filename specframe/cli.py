@@ -25,8 +25,8 @@ from omegaconf import DictConfig
 
 from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
-from specframe.compose.keys import check
-from specframe.compose.members import addable
+from specframe.compose.key_check import check_keys, check_unambiguous
+from specframe.compose.nested_options import with_nested_keys_added
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.plugins import bootstrap
 from specframe.sweep import multirun
@@ -96,8 +96,8 @@ class Command:
         settings = HydraConfig.get()
         if settings.job.config_name == CONFIG_NAME:
             loader = GlobalHydra.instance().config_loader()
-            words = list(settings.overrides.task)
-            check(cfg, choices=dict(settings.runtime.choices), words=words, loader=loader)
+            check_keys(cfg, choices=dict(settings.runtime.choices), loader=loader)
+            check_unambiguous(list(settings.overrides.task), loader)
         from specframe.compose import build
 
         build.run(cfg, output_dir=directory)
@@ -213,7 +213,7 @@ def _flags_first() -> Iterator[None]:
     refuses keys of an option inside an option unless they are marked."""
     held = sys.argv
     flags, words = _split(held[1:])
-    sys.argv = [held[0], *flags, *addable(words)]
+    sys.argv = [held[0], *flags, *with_nested_keys_added(words)]
     try:
         yield
     finally:

@@ -21,8 +21,8 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from specframe import ext
-from specframe.errors import ConfigError
-from specframe.registry import Registry, describe
+from specframe.errors import ConfigError, describe_error
+from specframe.registry import Registry
 
 ENTRY_POINTS = "specframe.plugins"
 
@@ -58,7 +58,7 @@ class PluginSet:
         for plugin in offering:
             exc = self._load(plugin)
             if exc is not None:
-                text = f"{axis}={name}: plugin {plugin.place} did not load: {describe(exc)}"
+                text = f"{axis}={name}: plugin {plugin.place} did not load: {describe_error(exc)}"
                 raise ConfigError(text) from exc
         if not offering:
             self.bring_all()

@@ -6,46 +6,22 @@ its own stem. There is no catalogue to edit: the module is imported when its wor
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, no_such_option
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 NOT_COMPONENTS = frozenset({"base"})
-
-
-def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """The sentence " Did you mean 'x'?", or "" where nothing is near."""
-    near = difflib.get_close_matches(word, list(options), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def no_such_option(
-    axis: str, word: str, options: Iterable[str], failures: Mapping[str, BaseException]
-) -> str:
-    """The one line for an unknown word: the options, the near match, plugins that failed."""
-    known = sorted(options)
-    text = f"{axis}={word}: no such option. Available: {', '.join(known) or 'none'}."
-    text += did_you_mean(word, known)
-    for plugin, exc in sorted(failures.items()):
-        text += f" Plugin not loaded: {plugin}: {describe(exc)}."
-    return text
-
-
-def describe(exc: BaseException) -> str:
-    """`Type: message` on one line."""
-    return f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": .")
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,8 @@ ALLOWED: dict[str, str] = {
 }
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
-    "compose": "binding catalogue compatibility top_level axes members keys loaded explain "
-    "overrides nested words build",
+    "compose": "binding catalogue compatibility top_level axes nested_options key_check loaded "
+    "explain overrides nested words build",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
     "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",
@@ -105,8 +105,9 @@ OUTSIDE: dict[str, str] = {
     "rich": "cli terminal.* models.package task.*",
 }
 WITHOUT_TORCH = (
-    "__main__ cli errors registry plugins ext compose.binding compose.catalogue compose.members "
-    "compose.keys compose.explain compose.overrides sweep.* terminal.log tracker.*"
+    "__main__ cli errors registry plugins ext compose.binding compose.catalogue "
+    "compose.nested_options compose.key_check compose.explain compose.overrides sweep.* "
+    "terminal.log tracker.*"
 )
 
 
@@ -252,7 +253,7 @@ def test_heavy_imports_are_made_where_they_are_used() -> None:
 
 def test_what_answers_a_typo_never_reaches_torch() -> None:
     """`--help` imports the command line; nothing it imports at the top may import torch."""
-    seen, pending = set(), ["__main__", "cli", "plugins", "compose.explain", "compose.keys"]
+    seen, pending = set(), ["__main__", "cli", "plugins", "compose.explain", "compose.key_check"]
     while pending:
         name = pending.pop()
         if name in seen or name not in modules():

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from specframe.errors import ConfigError
-from specframe.registry import Range, did_you_mean
+from specframe.errors import ConfigError, did_you_mean, no_such_field
+from specframe.registry import Range
 
 MISSING = "???"  # how YAML marks a value that the user must give
 NAMES: dict[Any, str] = {
@@ -66,13 +66,6 @@ def bind(
         elif parameter.default is inspect.Parameter.empty:
             raise ConfigError(f"{_join(where, key)}: no value given; {label} needs it")
     return bound | {key: value for key, value in given.items() if key not in accepted}
-
-
-def no_such_field(where: str, label: str, key: str, fields: Collection[str]) -> str:
-    """The one line for an unknown key: the accepted ones and the near match."""
-    has = ", ".join(fields) or "none"
-    near = did_you_mean(key, fields)
-    return f"{_join(where, key)}: {label} has no field {key!r}; it has {has}.{near}"
 
 
 def _join(where: str, key: str) -> str:

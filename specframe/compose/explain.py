@@ -18,7 +18,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from specframe.compose.binding import no_such_field
 from specframe.compose.catalogue import (
     CONFIG_NAME,
     configuration,
@@ -26,10 +25,9 @@ from specframe.compose.catalogue import (
     groups,
     options,
 )
-from specframe.compose.keys import unknown_at_top, unknown_in_option
-from specframe.compose.members import is_composite
+from specframe.compose.key_check import check_keys
+from specframe.errors import ConfigError, no_such_option
 from specframe.plugins import bootstrap
-from specframe.registry import no_such_option
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 FREE_TEXT = ("prompt",)  # keys whose values are prose, with commas and quotes in it
@@ -86,8 +84,7 @@ def _problems(words: Sequence[str], multirun: bool, loader: ConfigLoader) -> Ite
         if override.is_sweep_override() and not multirun:
             yield _unasked_sweep(override, loader)
     yield from _bad_options(parsed, loader)
-    chosen = [override for override in parsed if _is_choice(override, loader)]
-    yield from _bad_keys(parsed, chosen, loader)
+    yield from _bad_keys(parsed, loader)
 
 
 def _bad_grammar(word: str) -> str:
@@ -129,6 +126,11 @@ def _values(override: Override) -> list[str]:
     return [override.get_value_element_as_str()]
 
 
+def _value(override: Override, turn: int = 0) -> str:
+    """The value that a swept word has in this turn, the last one where it has no more."""
+    return _values(override)[: turn + 1][-1]
+
+
 def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]:
     for override in parsed:
         group = override.key_or_group
@@ -148,53 +150,43 @@ def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[s
             yield f"{group} has an option already; write {group}={_values(override)[0]} without +"
 
 
-def _bad_keys(
-    parsed: Sequence[Override], chosen: Sequence[Override], loader: ConfigLoader
-) -> Iterator[str]:
-    axes = groups(loader)
-    for override in parsed:
-        path = override.key_or_group.split(".")
-        if override in chosen or path[0] == "hydra":
-            continue
-        # The choices that decide what this key may be, one composition for each of its axis.
-        fixed = [word for word in chosen if word.key_or_group != path[0]]
-        base = [f"{word.get_key_element()}={_values(word)[0]}" for word in fixed]
-        own = [word for word in chosen if word.key_or_group == path[0]]
-        ways = [[f"{path[0]}={value}"] for word in own for value in _values(word)]
-        for way in ways or [[]]:
-            cfg = hydra.compose(CONFIG_NAME, overrides=base + way, return_hydra_config=True)
-            option = cfg.hydra.runtime.choices.get(path[0]) if path[0] in axes else None
-            content = OmegaConf.to_container(cfg, resolve=False)
-            assert isinstance(content, dict)
-            del content["hydra"]
-            yield from _bad_path(override, content, option, loader)
+def _bad_keys(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]:
+    """Hydra refuses an unknown key before the check of keys could say what is wrong with it.
+
+    So the choices are composed alone, the keys are added by force, and the check sees the result:
+    once for each option of a swept axis.
+    """
+    chosen = [each for each in parsed if _is_choice(each, loader) and not each.is_delete()]
+    keys = [each for each in parsed if not _is_choice(each, loader)]
+    keys = [each for each in keys if each.key_or_group.split(".")[0] != "hydra"]
+    for turn in range(max((len(_values(each)) for each in chosen), default=1)):
+        words = [f"{each.get_key_element()}={_value(each, turn)}" for each in chosen]
+        config = hydra.compose(CONFIG_NAME, overrides=words, return_hydra_config=True)
+        choices = dict(config.hydra.runtime.choices)
+        content = OmegaConf.to_container(config, resolve=False)
+        for key in keys:
+            problem = _misplaced(key, content)
+            if problem is not None:
+                yield problem
+                return
+            value = OverridesParser.create().parse_override(f"key={_value(key)}").value()
+            OmegaConf.update(config, key.key_or_group, value, force_add=True)
+        try:
+            check_keys(config, choices=choices, loader=loader)
+        except ConfigError as wrong:
+            yield str(wrong)
 
 
-def _bad_path(
-    override: Override, content: dict[Any, Any], option: str | None, loader: ConfigLoader
-) -> Iterator[str]:
-    path = override.key_or_group.split(".")
-    node: Any = content
-    for depth, key in enumerate(path):
-        where = ".".join(path[:depth])
-        if not isinstance(node, dict):
-            if not override.is_add() and not override.is_force_add():
-                yield f"{override.key_or_group}: {where} is a value, it has no fields"
-            return
-        if key not in node:
-            if depth == 0:
-                yield unknown_at_top(key, node | dict.fromkeys(groups(loader)), node)
-            elif depth == 1 and option is not None and not _of_member(path, node):
-                yield unknown_in_option(path[0], option, key, loader)
-            elif not override.is_add() and not override.is_force_add():
-                yield no_such_field(where, where, key, [str(known) for known in node])
-            return
-        node = node[key]
-    if override.is_add():
-        word = str(override.input_line).lstrip("+")
-        yield f"{override.key_or_group} is there already; write {word} without +"
-
-
-def _of_member(path: Sequence[str], values: dict[Any, Any]) -> bool:
-    """Whether a key may belong to an option that these values list; `keys.check` looks closer."""
-    return len(path) > 2 and is_composite(values)
+def _misplaced(key: Override, content: Any) -> str | None:
+    """A key below a value that has no fields, or one that is added although it is there."""
+    path = key.key_or_group.split(".")
+    for depth, name in enumerate(path):
+        if not isinstance(content, dict):
+            above = ".".join(path[:depth])
+            added = key.is_add() or key.is_force_add()
+            return None if added else f"{key.key_or_group}: {above} is a value, it has no fields"
+        if name not in content:
+            return None
+        content = content[name]
+    word = str(key.input_line).lstrip("+")
+    return f"{key.key_or_group} is there already; write {word} without +" if key.is_add() else None

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from specframe.compose import catalogue
 from specframe.compose.axes import Bound, bind_axis, with_members
-from specframe.compose.members import members
+from specframe.compose.nested_options import Option, nested_options
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError
 from specframe.records import InnerLoop
@@ -21,8 +21,9 @@ _NO_STOP: dict[str, Any] = {"eos": [], "strings": None, "criteria": None}
 
 def bind_drafter(values: dict[str, Any], word: str | None = None, where: str = "drafter") -> Bound:
     """A drafter with the options that it lists, and theirs. Raises ConfigError."""
+    option = Option(where=where, axis="drafter", word=word or values["name"], values=values)
     with catalogue.configuration() as loader:
-        listed = list(members(where, values, loader))
+        listed = nested_options(option, loader)
     words = {one.word for one in listed}
     own = {key: value for key, value in values.items() if key not in words}
     bound = [

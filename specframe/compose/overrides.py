@@ -9,8 +9,8 @@ from omegaconf import DictConfig, open_dict
 
 from specframe.compose.catalogue import CONFIG_NAME, configuration
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, repeated
-from specframe.compose.keys import check
-from specframe.compose.members import addable
+from specframe.compose.key_check import check_keys, check_unambiguous
+from specframe.compose.nested_options import with_nested_keys_added
 from specframe.errors import ConfigError
 
 
@@ -19,18 +19,20 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
     twice = repeated(words)
     if twice is not None:
         raise ConfigError(twice)
+    added = with_nested_keys_added(words)
     try:
         with configuration() as loader:
-            cfg = hydra.compose(CONFIG_NAME, overrides=addable(words), return_hydra_config=True)
+            cfg = hydra.compose(CONFIG_NAME, overrides=added, return_hydra_config=True)
             choices = dict(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            check(cfg, choices=choices, words=words, loader=loader)
+            check_keys(cfg, choices=choices, loader=loader)
+            check_unambiguous(words, loader)
             return cfg
     except ConfigError:
         raise
     except (*COMPOSITION_ERRORS, ValueError) as exc:
-        raise ConfigError(explain(exc, addable(words))) from exc
+        raise ConfigError(explain(exc, added)) from exc
 
 
 def replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:

@@ -19,8 +19,7 @@ from filelock import FileLock
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.registry import describe
+from specframe.errors import ConfigError, IncompatibleComponents, describe_error
 from specframe.sweep.point import FAILED, OBJECTIVE, OK, SKIPPED, Point, PointPlace
 from specframe.sweep.table import numbers_of
 
@@ -161,7 +160,7 @@ def _run(work: Callable[[], None], place: PointPlace, manner: Manner) -> None:
             status, reason = FAILED, f"exit code {exc.code}{_first_error(place.directory)}"
             error = RuntimeError(reason)
     except Exception as exc:
-        status, reason, error = FAILED, describe(exc), exc
+        status, reason, error = FAILED, describe_error(exc), exc
         trace.write_text(traceback.format_exc(), encoding="utf-8")
     place.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
     if error is not None and not manner.keep:

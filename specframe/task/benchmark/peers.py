@@ -16,8 +16,8 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from specframe.errors import ConfigError, MissingResource
-from specframe.registry import Registry, no_such_option
+from specframe.errors import ConfigError, MissingResource, no_such_option
+from specframe.registry import Registry
 
 PEERS: dict[str, type[Peer]] = {}  # by name, in the order in which they are measured
 C = TypeVar("C", bound="type[Peer]")
