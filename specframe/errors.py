@@ -1,9 +1,10 @@
-"""The errors that the command line turns into one line, and the sentences for unknown words."""
+"""The errors that the command line turns into one line, and sentences that several places use."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
@@ -51,3 +52,27 @@ def no_such_field(where: str, label: str, key: str, fields: Collection[str]) -> 
     has = ", ".join(fields) or "none"
     near = did_you_mean(key, fields)
     return f"{place}: {label} has no field {key!r}; it has {has}.{near}"
+
+
+@contextmanager
+def user_errors(where: str = "") -> Iterator[None]:
+    """Turn a constructor's ValueError into a ConfigError that begins with the key `where`."""
+    try:
+        yield
+    except (ConfigError, IncompatibleComponents, MissingResource):
+        raise
+    except ValueError as error:
+        text = str(error)
+        named = not where or text.startswith(where)
+        raise ConfigError(text if named else f"{where}: {text}") from error
+
+
+@contextmanager
+def inside(where: str) -> Iterator[None]:
+    """Begin the error of an option inside an option with its place, such as `drafter.ngram`."""
+    try:
+        yield
+    except (ConfigError, IncompatibleComponents, MissingResource) as error:
+        if "." not in where or str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from error

@@ -82,8 +82,8 @@ ALLOWED: dict[str, str] = {
 }
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
-    "compose": "binding catalogue compatibility top_level axes nested_options key_check loaded "
-    "explain overrides nested words build",
+    "compose": "binding catalogue top_level_keys nested_options key_check explain overrides axes "
+    "compatibility derived_configs loaded_models build",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
     "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",

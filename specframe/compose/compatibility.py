@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from specframe.accept.base import AcceptRule
 from specframe.cache.base import CacheManager
+from specframe.compose.axes import BoundOption
 from specframe.drafter.base import Drafter
 from specframe.errors import IncompatibleComponents
 from specframe.target.base import Target
@@ -26,6 +28,14 @@ class Classes:
     cache: type[CacheManager]
     words: dict[str, str]
 
+    @classmethod
+    def of(cls, bound: Mapping[str, BoundOption]) -> Classes:
+        """Those of the options that were bound for a configuration, by axis."""
+        return cls(
+            **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
+            words={axis: option.word for axis, option in bound.items()},
+        )
+
     def word(self, axis: str) -> str:
         """`axis=word`, as the user wrote it."""
         return f"{axis}={self.words[axis]}"
@@ -40,8 +50,7 @@ def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> 
 
 
 def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
-    """A trace takes time, so that runs which are measured have none. Raises
-    IncompatibleComponents."""
+    """Raises IncompatibleComponents for a trace, which takes time, in a task that measures time."""
     if not (trace.off or task.traces):
         raise IncompatibleComponents(
             f"trace={word}: this task keeps no steps, so that it slows down nothing that is "
