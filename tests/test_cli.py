@@ -22,7 +22,7 @@ from specframe.cli import main
 from specframe.compose import catalogue
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
-from specframe.sweep import extras as sweepers
+from specframe.sweep import extras
 
 REPOSITORY = Path(specframe.__file__).parents[1]
 OPTIONS = {
@@ -343,7 +343,7 @@ def test_a_launcher_that_breaks_leaves_the_table(
 def test_an_extra_that_is_missing_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch, word: str, extra: str
 ) -> None:
-    monkeypatch.setattr(sweepers, "is_there", lambda module: False)
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
     line = command("-m", word, "seed=1,2").line
     assert line == f"{word} needs an extra: pip install 'specframe[{extra}]'"
 

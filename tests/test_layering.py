@@ -82,14 +82,15 @@ ALLOWED: dict[str, str] = {
 }
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
-    "compose": "binding catalogue top_level_keys nested_options key_check explain overrides axes "
-    "compatibility derived_configs loaded_models build",
+    "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
+    "overrides axes compatibility derived_configs loaded_models build",
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
     "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",
     "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
     "page",
     "session": "batched stopping engine manifest warmup",
+    "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "footprint forwards gaps humaneval_check paper peers quality sides compared "
     "rows contest passes scoreboard verdict comparison tables comparison_tables lineup",
     "training": "origin samples schedule shape start tapped_features batches loader teacher_laws "
@@ -106,8 +107,8 @@ OUTSIDE: dict[str, str] = {
 }
 WITHOUT_TORCH = (
     "__main__ cli errors registry plugins ext compose.binding compose.catalogue "
-    "compose.nested_options compose.key_check compose.explain compose.overrides sweep.* "
-    "terminal.log tracker.*"
+    "compose.hydra_errors compose.nested_options compose.key_check compose.explain "
+    "compose.overrides sweep.* terminal.log tracker.*"
 )
 
 
