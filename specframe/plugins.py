@@ -108,17 +108,16 @@ def bootstrap() -> PluginSet:
     While the directories hold the same plugins, the same `PluginSet` is returned.
     """
     ext.__path__ = [str(path) for path in ext.plugin_dirs()]
-    found = tuple(_discover())
-    plugins = _plugin_set(found)
+    plugins = _plugin_set(tuple(_discover()))
     Registry.use_plugins(plugins)
     Plugins.instance().register(SpecframeSearchPath)
     return plugins
 
 
 @lru_cache(maxsize=1)
-def _plugin_set(found: tuple[Plugin, ...]) -> PluginSet:
+def _plugin_set(plugins: tuple[Plugin, ...]) -> PluginSet:
     importlib.invalidate_caches()  # a folder may be new since Python looked
-    return PluginSet(found)
+    return PluginSet(plugins)
 
 
 def _discover() -> Iterator[Plugin]:

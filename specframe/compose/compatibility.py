@@ -41,10 +41,10 @@ class Classes:
         return f"{axis}={self.words[axis]}"
 
 
-def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> How:
-    """How nodes are made from logits: what was asked, or what the rule and the tree allow."""
-    if asked != "auto":
-        return asked
+def resolve_proposal(proposal: ProposalKind, classes: Classes, *, greedy: bool) -> How:
+    """How nodes are made from logits: `tree.proposal`, and for auto what rule and tree allow."""
+    if proposal != "auto":
+        return proposal
     drawn = classes.drafter.gives_laws and classes.tree.decides_before_draw and not greedy
     return classes.accept.preferred if drawn else "place"
 
@@ -59,7 +59,11 @@ def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
 
 
 def check(classes: Classes, *, how: How, require_lossless: bool) -> None:
-    """Raises IncompatibleComponents with a sentence that says why and what to use instead."""
+    """Check that the classes fit each other, as far as that can be said without weights.
+
+    how: how nodes are made. Raises IncompatibleComponents with a sentence that says why they do
+    not fit, and what to use instead.
+    """
     for refuse in (_rule, _draws, _tree, _needs):
         reason = refuse(classes, how)
         if reason:
@@ -82,9 +86,9 @@ def _rule(classes: Classes, how: How) -> str | None:
 
 
 def _draws(classes: Classes, how: How) -> str | None:
-    """Of each source that gives a law; the others' children are placed, which fits every rule."""
-    sources = [one for one in classes.drafter.sources if one.gives_laws] or [classes.drafter]
-    reasons = (_draws_of(replace(classes, drafter=one), how) for one in sources)
+    """Checks each source that gives a law; children of the others are placed, which always fits."""
+    sources = [each for each in classes.drafter.sources if each.gives_laws] or [classes.drafter]
+    reasons = (_draws_of(replace(classes, drafter=each), how) for each in sources)
     return next((reason for reason in reasons if reason), None)
 
 
@@ -112,7 +116,7 @@ def _draws_of(classes: Classes, how: How) -> str | None:
 
 
 def _own_draws(classes: Classes) -> str | None:
-    """A drafter that hands over drawn tokens: they are i.i.d. records in any tree."""
+    """Checks a drafter that draws its tokens itself, independently of each other, in any tree."""
     if "iid" not in classes.accept.reads:
         return (
             f"{classes.word('accept')} cannot judge the tokens that {classes.word('drafter')} has "
@@ -160,6 +164,7 @@ def _needs(classes: Classes, how: How) -> str | None:
 
 
 def check_taps(drafter: Drafter, target: Target) -> None:
+    """Raises IncompatibleComponents for a loaded drafter that needs a tap which is not there."""
     if missing := [tap for tap in drafter.needs.taps if tap not in target.gives.taps]:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
@@ -167,6 +172,10 @@ def check_taps(drafter: Drafter, target: Target) -> None:
 
 
 def check_rows(word: str, drafter: Drafter, rows: int) -> None:
+    """Raises IncompatibleComponents if auxiliary rows leave no room for a drafted one.
+
+    word: the drafter's; rows: `tree.max_nodes`.
+    """
     aux = drafter.needs.aux_rows
     if aux and rows < aux + 2:
         raise IncompatibleComponents(

@@ -1,6 +1,7 @@
-"""Says in one line what is wrong with the words of a command, from the YAML files alone.
+"""Explains in one line what is wrong with the words of a command.
 
-Nothing of a component is imported here, so a misspelt word is answered at once.
+It is asked when Hydra refuses them. It reads the YAML files alone and imports no component, so that
+a misspelt word is answered at once.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from specframe.errors import ConfigError, no_such_option
 from specframe.plugins import bootstrap
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-FREE_TEXT = ("prompt",)  # keys whose values are prose, with commas and quotes in it
+FREE_TEXT = ("prompt",)  # keys whose values are prose, which has commas and quotes
 
 
 def explain(
     exc: Exception, words: Sequence[str], *, multirun: bool = False, config_dirs: Sequence[str] = ()
 ) -> str:
-    """The one line for an error of Hydra on these words; Hydra's own text where we know none."""
+    """One line for an error of Hydra on these words: what is wrong with them, else Hydra's text."""
     problem = first_problem(words, multirun=multirun, config_dirs=config_dirs)
     if problem is not None:
         return problem
@@ -47,16 +48,16 @@ def explain(
 def first_problem(
     words: Sequence[str], *, multirun: bool, config_dirs: Sequence[str] = ()
 ) -> str | None:
-    """The one line for what is wrong with these words, None where nothing is found."""
+    """One line for the first thing that is wrong with these words, None if nothing is."""
     try:
         with configuration(config_dirs) as loader:
             return next(_problems(words, multirun, loader), None)
     except COMPOSITION_ERRORS:
-        return None  # something rarer than these checks
+        return None  # it is something rarer, and Hydra's text has to do
 
 
 def repeated(words: Sequence[str], config_dirs: Sequence[str] = ()) -> str | None:
-    """The one line for an axis that is chosen twice, of which Hydra would take the last."""
+    """One line for an axis that is chosen twice; Hydra would silently take the last choice."""
     keys = [word.partition("=")[0] for word in words if "=" in word]
     twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1 and "." not in key]
     if not twice:
@@ -71,7 +72,7 @@ def repeated(words: Sequence[str], config_dirs: Sequence[str] = ()) -> str | Non
 
 
 def _problems(words: Sequence[str], multirun: bool, loader: ConfigLoader) -> Iterator[str]:
-    """What is wrong, the most basic first: grammar, options, repeated words, keys."""
+    """What is wrong, the most basic first: grammar, sweeps without -m, options, keys."""
     parser = OverridesParser.create(config_loader=loader)
     parsed: list[Override] = []
     for word in words:
@@ -104,12 +105,12 @@ def _unasked_sweep(override: Override, loader: ConfigLoader) -> str:
 
 
 def _how_to_quote(key: str, value: str) -> str:
-    # Hydra halves backslashes only before a quote; then the shell's own single quotes.
+    # Hydra halves backslashes only before a quote. The outer quotes are the shell's.
     quoted = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value)
     quoted = quoted.replace("'", "'\\''")
     entries = re.fullmatch(r"\[([^][\"']+)\]", value)
     if entries and key not in FREE_TEXT:
-        quoted = ",".join(f'"{one.strip()}"' for one in entries[1].split(","))
+        quoted = ",".join(f'"{entry.strip()}"' for entry in entries[1].split(","))
         return f"quote each entry, and all of it for the shell: '{key}=[{quoted}]'"
     text = f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
     return f"{text}, or write it to a file and give prompts=FILE" if key in FREE_TEXT else text
@@ -142,10 +143,10 @@ def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[s
             if value == "null" and optional:
                 yield f"{group}=null: leave the word out for none"
             elif value not in known:
-                found = bootstrap()
-                # Only now may a broken plugin show: it might have brought this word.
-                found.bring_all()
-                yield no_such_option(group, value, known, found.failures())
+                # Only now does a broken plugin matter: it might have had this word.
+                plugins = bootstrap()
+                plugins.bring_all()
+                yield no_such_option(group, value, known, plugins.failures())
         if override.is_add():
             yield f"{group} has an option already; write {group}={_values(override)[0]} without +"
 
@@ -178,7 +179,7 @@ def _bad_keys(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]
 
 
 def _misplaced(key: Override, content: Any) -> str | None:
-    """A key below a value that has no fields, or one that is added although it is there."""
+    """One line for a key below a plain value, or for one that is added although it is there."""
     path = key.key_or_group.split(".")
     for depth, name in enumerate(path):
         if not isinstance(content, dict):

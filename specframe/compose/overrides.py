@@ -1,4 +1,4 @@
-"""Words composed into one config from Python, with the command line's own error texts."""
+"""Words composed into a configuration from Python, with the sentences of the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from specframe.errors import ConfigError
 
 
 def compose(words: Sequence[str] = ()) -> DictConfig:
-    """The config of these words, as on the command line; raises ConfigError for a wrong one."""
+    """The configuration of these words, as on the command line.
+
+    Raises ConfigError for a word or a key that does not exist.
+    """
     twice = repeated(words)
     if twice is not None:
         raise ConfigError(twice)
@@ -36,11 +39,11 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
 
 
 def replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
-    """`more` on top of `overrides`: a new word of an axis takes the old word's values with it."""
+    """`overrides` changed by `more`; a new word of an axis removes the old word and its keys."""
     new = {override.partition("=")[0].lstrip("+") for override in more}
-    kept = []
+    rest = []
     for override in overrides:
         key = override.partition("=")[0].lstrip("+")
         if key not in new and key.partition(".")[0] not in new:
-            kept.append(override)
-    return [*kept, *more]
+            rest.append(override)
+    return [*rest, *more]

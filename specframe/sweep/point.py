@@ -111,11 +111,11 @@ def plain_config(config: DictConfig) -> dict[str, Any]:
 
     Where an interpolation differs from run to run (a date), nothing is resolved.
     """
-    kept = OmegaConf.masked_copy(config, [str(key) for key in config if key not in _NOT_COMPARED])
-    raw: Any = OmegaConf.to_container(kept, resolve=False)
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key not in _NOT_COMPARED])
+    raw: Any = OmegaConf.to_container(own, resolve=False)
     if not _PER_RUN.search(json.dumps(raw, default=str)):
         try:
-            raw = OmegaConf.to_container(kept, resolve=True)
+            raw = OmegaConf.to_container(own, resolve=True)
         except OmegaConfBaseException:
             return raw  # the run itself will say what is wrong
     return raw
