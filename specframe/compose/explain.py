@@ -170,7 +170,8 @@ def _bad_keys(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]
             if problem is not None:
                 yield problem
                 return
-            value = OverridesParser.create().parse_override(f"key={_value(key)}").value()
+            # Of a sweep one value is enough, since the check reads keys.
+            value = _value(key) if key.is_sweep_override() else key.value()
             OmegaConf.update(config, key.key_or_group, value, force_add=True)
         try:
             check_keys(config, choices=choices, loader=loader)

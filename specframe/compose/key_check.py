@@ -113,18 +113,18 @@ def _unknown_at_top(key: str, known: Mapping[str, Any], content: Mapping[Any, An
 
 
 def _unknown_in_option(option: Option, key: str, loader: ConfigLoader) -> str:
-    """The sentence for a wrong field of an option; it names the sibling options that have it."""
+    """The sentence for a wrong field: the one that is near, else the options that do have it."""
     fields = [field for field in schema(loader, option.axis, option.word) if field != "name"]
     label = option.word if option.is_nested else option.label
     text = no_such_field(option.where, label, key, fields)
+    if "Did you mean" in text:
+        return text  # the files of the other options need not be read
     owners = [
         f"{option.axis}={other}"
         for other in options(loader, option.axis)
         if other != option.word and key in _fields(loader, option.axis, other)
     ]
-    if owners and "Did you mean" not in text:
-        text += f" ({key!r} is a field of {', '.join(owners)})"
-    return text
+    return f"{text} ({key!r} is a field of {', '.join(owners)})" if owners else text
 
 
 def _fields(loader: ConfigLoader, axis: str, option: str) -> dict[str, Any]:
