@@ -17,7 +17,7 @@ import pytest
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import DictConfig, OmegaConf
 
-import specframe
+import specframe.compose
 from specframe.cli import main
 from specframe.compose import catalogue
 from specframe.compose.overrides import compose
@@ -91,7 +91,7 @@ def command(
     fake = types.ModuleType("specframe.compose.build")
     monkeypatch.setattr(fake, "run", _job(configs), raising=False)
     monkeypatch.setitem(sys.modules, "specframe.compose.build", fake)
-    monkeypatch.setattr(specframe, "build", fake, raising=False)
+    monkeypatch.setattr(specframe.compose, "build", fake, raising=False)
 
     def run(*words: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["specframe", *words])
