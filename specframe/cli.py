@@ -1,21 +1,14 @@
-"""The command line: composes the words, runs the job and turns a user's mistake into one line.
-
-`Command` is a class of this module so that launchers in other processes can pickle it.
-"""
+"""The command line: composes the words, runs the task and turns a user's mistake into one line."""
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 import sys
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -25,19 +18,20 @@ from omegaconf import DictConfig
 
 from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
-from specframe.compose.keys import check
-from specframe.compose.members import addable
+from specframe.compose.hydra_errors import FULL_ERROR, callback_failures, errors_raised
+from specframe.compose.key_check import check_keys, check_unambiguous
+from specframe.compose.nested_options import with_nested_keys_added
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.plugins import bootstrap
-from specframe.sweep import multirun
-from specframe.sweep import table as gather
-from specframe.sweep.extras import check_installed, check_sweeper, go_on
-from specframe.sweep.point import OBJECTIVE, OK, TRACKER_ERRORS, PointPlace, points_of
+from specframe.sweep.extras import check_installed
+from specframe.sweep.multirun import exit_with, sweeping
+from specframe.sweep.outcome import FAILURE, print_outcome
+from specframe.sweep.point import OBJECTIVE, PlannedPoint
+from specframe.sweep.resume import finished, resume_command
+from specframe.sweep.run_point import Sweeper, check_direction, run_point
 
-USER_ERROR, FAILURE, INTERRUPTED, BROKEN_PIPE = 2, 1, 130, 141
+USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes
 USER_ERRORS = (ConfigError, IncompatibleComponents, MissingResource, FileNotFoundError)
-FULL_ERROR = "HYDRA_FULL_ERROR"
-_CALLBACK_RAISED = r"Callback \w+\.\w+ raised "
 # Hydra's flags that take a value; all others stand alone.
 VALUE_FLAGS = (
     *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn"),
@@ -46,35 +40,40 @@ VALUE_FLAGS = (
 
 
 @dataclass(frozen=True)
-class Command:
-    """What Hydra calls for each point. command: of the sweep, so that its points are known."""
+class HydraJob:
+    """What Hydra calls with a composed configuration: once, or for each point of a sweep.
 
-    command: str
-    full_error: bool
+    It is a class of a module, so that launchers can pickle it for their worker processes.
+    """
+
+    command: str  # marks the points that this command asks for
+    full_error: bool  # whether an error is raised as it is, with its traceback
 
     def __call__(self, cfg: DictConfig) -> float | None:
-        """Runs one composed config; the objective, for a sweeper that optimises."""
+        """Run one configuration; returns the objective for a sweeper that optimises."""
         bootstrap()  # a launcher's worker process has not been through `main`
         settings = HydraConfig.get()
         directory = Path(settings.runtime.output_dir)
         if settings.mode != RunMode.MULTIRUN:
-            multirun.exit_with(self._single(cfg, directory))
+            exit_with(self._single(cfg, directory))
             return None
-        place = PointPlace.of(cfg, command=self.command)
-        manner = multirun.Manner.of(settings.sweeper, objective=str(cfg.get(OBJECTIVE)))
-        note = "finished before: " if multirun.finished(place) else ""
-        where = os.path.relpath(directory)
-        told = f"point {settings.job.num}: {note}{' '.join(place.overrides)}"
-        sys.stderr.write(f"specframe: {told} -> {where}\n")
+        point = PlannedPoint.of(cfg, command=self.command)
+        sweeper = Sweeper.of(settings.sweeper, objective=str(cfg.get(OBJECTIVE)))
+        note = "finished before: " if finished(point) else ""
+        text = f"point {point.number}: {note}{' '.join(point.overrides)}"
+        sys.stderr.write(f"specframe: {text} -> {os.path.relpath(directory)}\n")
 
         def work() -> None:
-            check_sweeper(settings.sweeper, manner.objective)
+            check_direction(settings.sweeper, sweeper.objective)
             self._run(cfg, directory)
 
-        return multirun.run_point(work, place, manner)
+        return run_point(work, point, sweeper)
 
     def _single(self, cfg: DictConfig, directory: Path) -> int:
-        """The exit code: were it raised, Hydra would not tell its callbacks that the run ended."""
+        """Run a task and return its exit code.
+
+        An error is not raised: Hydra would then not call its callbacks for the end of the run.
+        """
         try:
             self._run(cfg, directory)
         except KeyboardInterrupt:
@@ -96,8 +95,8 @@ class Command:
         settings = HydraConfig.get()
         if settings.job.config_name == CONFIG_NAME:
             loader = GlobalHydra.instance().config_loader()
-            words = list(settings.overrides.task)
-            check(cfg, choices=dict(settings.runtime.choices), words=words, loader=loader)
+            check_keys(cfg, choices=dict(settings.runtime.choices), loader=loader)
+            check_unambiguous(list(settings.overrides.task), loader)
         from specframe.compose import build
 
         build.run(cfg, output_dir=directory)
@@ -110,36 +109,37 @@ def main() -> None:
     """
     full_error = os.environ.get(FULL_ERROR) == "1"
     given = list(sys.argv)
-    with multirun.sweeping() as sweep, _heard(), _quiet(), _flags_first():
-        job = Command(command=sweep.command, full_error=full_error)
+    with sweeping() as sweep, callback_failures(_callback_failed), errors_raised(), _flags_first():
+        job = HydraJob(command=sweep.command, full_error=full_error)
         try:
             code = _compose_and_run(job)
-            code = _end(sweep, code or sweep.code)
+            code = print_outcome(sweep, code or sweep.code)
             sys.stdout.flush()
         except KeyboardInterrupt as exc:
-            _end(sweep, INTERRUPTED)
-            told = [text for text in (str(exc), go_on(given, sweep.directory)) if text]
-            code = _say("; ".join(["interrupted", *told]), INTERRUPTED, kind="")
+            print_outcome(sweep, INTERRUPTED)
+            notes = [str(exc), resume_command(given, sweep.directory)]
+            text = "; ".join(["interrupted", *filter(None, notes)])
+            code = _say(text, INTERRUPTED, kind="")
         except BrokenPipeError:
-            # The reader (head, less) has gone; Python would complain again while it closes stdout.
+            # The reader (head, less) has gone. Python would report that again as it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = BROKEN_PIPE
         except Exception:  # a launcher's own, such as a worker that was killed
             if full_error or sweep.directory is None:
                 raise
             traceback.print_exc()
-            code = _end(sweep, FAILURE)
+            code = print_outcome(sweep, FAILURE)
     raise SystemExit(code)
 
 
-def _compose_and_run(job: Command) -> int:
+def _compose_and_run(job: HydraJob) -> int:
     _, words = _split(sys.argv[1:])
     try:
         bootstrap()
         check_installed(words)
         wrong = repeated(words, _config_dirs())
         if wrong is None and any("max_batch_size" in word for word in words):
-            # Hydra would compose the later batches only when the earlier have run.
+            # Hydra composes a later batch only when the earlier ones have run.
             wrong = first_problem(words, multirun=True, config_dirs=_config_dirs())
         if wrong is not None:
             raise ConfigError(wrong)
@@ -153,7 +153,7 @@ def _compose_and_run(job: Command) -> int:
         if job.full_error:
             raise
         return _say(_one_line(exc))
-    except (*COMPOSITION_ERRORS, ValueError) as exc:  # Hydra's own
+    except (*COMPOSITION_ERRORS, ValueError) as exc:  # raised by Hydra
         if job.full_error:
             raise
         if isinstance(exc.__cause__, USER_ERRORS):  # a callback's, such as a missing package
@@ -161,24 +161,6 @@ def _compose_and_run(job: Command) -> int:
         sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv)
         return _say(explain(exc, words, multirun=sweep, config_dirs=_config_dirs()))
     return 0
-
-
-def _end(sweep: multirun.Sweep, code: int) -> int:
-    """The table after a sweep; a point that is not ok makes the exit code 1."""
-    points = [] if sweep.directory is None else points_of(sweep.directory, sweep.command)
-    if not points or sweep.directory is None:
-        return code
-    gather.write(points, sweep.directory)
-    print(gather.summary(points))
-    if sweep.objective is not None and (told := gather.best(points, sweep.objective)):
-        print(told)
-    print(f"table in {os.path.relpath(sweep.directory)}: sweep.csv, sweep.parquet")
-    for point in points:
-        errors = Path(point.directory) / TRACKER_ERRORS
-        if errors.is_file():
-            code = code or FAILURE
-            sys.stderr.write(f"specframe: a tracker failed: {os.path.relpath(errors)}\n")
-    return code or int(any(point.status != OK for point in points))
 
 
 def _one_line(exc: BaseException) -> str:
@@ -192,13 +174,18 @@ def _say(text: str, code: int = USER_ERROR, *, kind: str = "error: ") -> int:
     return code
 
 
+def _callback_failed(text: str) -> None:
+    exit_with(FAILURE)
+    _say(text, kind="")
+
+
 def _config_dirs() -> list[str]:
     flags = ("--config-dir", "-cd")
     return [after for flag, after in zip(sys.argv, sys.argv[1:], strict=False) if flag in flags]
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Flags with their values, and the words."""
+    """The flags with their values, and the words."""
     flags: list[str] = []
     words: list[str] = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
@@ -209,46 +196,15 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def _flags_first() -> Iterator[None]:
-    """argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`; and Hydra
-    refuses keys of an option inside an option unless they are marked."""
-    held = sys.argv
-    flags, words = _split(held[1:])
-    sys.argv = [held[0], *flags, *addable(words)]
+    """Put the flags before the words, and mark the keys of options inside an option.
+
+    argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`, and Hydra
+    refuses keys that no YAML file lists unless they are marked.
+    """
+    given = sys.argv
+    flags, words = _split(given[1:])
+    sys.argv = [given[0], *flags, *with_nested_keys_added(words)]
     try:
         yield
     finally:
-        sys.argv = held
-
-
-@contextmanager
-def _heard() -> Iterator[None]:
-    """What a callback raises is an error of the command; Hydra makes a mere warning of it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("always", message=_CALLBACK_RAISED)
-        shown = warnings.showwarning
-
-        def show(message: Warning | str, *rest: Any, **more: Any) -> None:
-            if re.match(_CALLBACK_RAISED, str(message)):
-                multirun.exit_with(FAILURE)
-                _say(" ".join(str(message).split()), kind="")
-            else:
-                shown(message, *rest, **more)
-
-        warnings.showwarning = show
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hydra re-raises instead of printing, and logging does not report a closed pipe."""
-    held, complain = os.environ.get(FULL_ERROR), logging.raiseExceptions
-    os.environ[FULL_ERROR] = "1"
-    logging.raiseExceptions = False
-    try:
-        yield
-    finally:
-        logging.raiseExceptions = complain
-        if held is None:
-            os.environ.pop(FULL_ERROR, None)
-        else:
-            os.environ[FULL_ERROR] = held
+        sys.argv = given

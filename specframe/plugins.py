@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,20 +22,20 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from specframe import ext
-from specframe.errors import ConfigError
-from specframe.registry import Registry, describe
+from specframe.errors import ConfigError, describe_error
+from specframe.registry import Registry
 
 ENTRY_POINTS = "specframe.plugins"
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """One plugin: where it is, which modules to import and the folder of its YAML files."""
+    """One plugin."""
 
     name: str
     place: str  # a folder, or the entry point
-    modules: tuple[str, ...]
-    conf: Path | None
+    modules: tuple[str, ...]  # what has to be imported to register its components
+    conf: Path | None  # the folder of its YAML files
 
     def offers(self, axis: str, name: str) -> bool:
         """Whether its conf has the option `axis=name`."""
@@ -43,14 +44,14 @@ class Plugin:
 
 @dataclass
 class PluginSet:
-    """The plugins found at one moment; imports each at most once and remembers failures."""
+    """The plugins that the directories held at one moment; each is imported at most once."""
 
     plugins: tuple[Plugin, ...]
-    loaded: set[str] = field(default_factory=set)
-    failed: dict[str, BaseException] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)  # places of those that are imported
+    failed: dict[str, BaseException] = field(default_factory=dict)  # place -> what it raised
 
     def bring(self, axis: str, name: str) -> None:
-        """Imports the plugin that offers `axis=name`, or all of them where none says so.
+        """Import the plugin whose conf has `axis=name`, or all plugins if none has.
 
         Raises ConfigError, with the plugin's own exception as cause, if that plugin is broken.
         """
@@ -58,18 +59,18 @@ class PluginSet:
         for plugin in offering:
             exc = self._load(plugin)
             if exc is not None:
-                text = f"{axis}={name}: plugin {plugin.place} did not load: {describe(exc)}"
+                text = f"{axis}={name}: plugin {plugin.place} did not load: {describe_error(exc)}"
                 raise ConfigError(text) from exc
         if not offering:
             self.bring_all()
 
     def bring_all(self) -> None:
-        """Imports every plugin."""
+        """Import every plugin."""
         for plugin in self.plugins:
             self._load(plugin)
 
     def failures(self) -> Mapping[str, BaseException]:
-        """Exceptions of the plugins that did not import, by place."""
+        """What the plugins raised that could not be imported, by their places."""
         return self.failed
 
     def _load(self, plugin: Plugin) -> BaseException | None:
@@ -78,7 +79,7 @@ class PluginSet:
         try:
             for module in plugin.modules:
                 importlib.import_module(module)
-        # Whatever a stranger's module raises, a SystemExit included, must stay its own affair.
+        # Whatever a plugin raises, a SystemExit included, must not end a run without that plugin.
         except (Exception, SystemExit) as exc:
             self.failed[plugin.place] = exc
             return exc
@@ -88,9 +89,9 @@ class PluginSet:
 
 
 class SpecframeSearchPath(SearchPathPlugin):
-    """Adds the conf folder of every plugin to Hydra's search path, behind the project's own."""
+    """Adds the conf folder of every plugin to Hydra's search path, after the project's own."""
 
-    first: ClassVar[tuple[str, ...]] = ()  # folders that go before it, set by `configuration`
+    first: ClassVar[tuple[str, ...]] = ()  # folders of --config-dir, set by `configuration`
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Called by Hydra whenever it builds a search path."""
@@ -102,15 +103,21 @@ class SpecframeSearchPath(SearchPathPlugin):
 
 
 def bootstrap() -> PluginSet:
-    """Finds the plugins and makes them known to Hydra and the registries; safe to repeat."""
+    """Find the plugins and make them known to Hydra and the registries; safe to repeat.
+
+    While the directories hold the same plugins, the same `PluginSet` is returned.
+    """
     ext.__path__ = [str(path) for path in ext.plugin_dirs()]
-    found = tuple(_discover())
-    known = Registry.plugins
-    if not isinstance(known, PluginSet) or known.plugins != found:
-        importlib.invalidate_caches()
-        known = Registry.plugins = PluginSet(found)
+    plugins = _plugin_set(tuple(_discover()))
+    Registry.use_plugins(plugins)
     Plugins.instance().register(SpecframeSearchPath)
-    return known
+    return plugins
+
+
+@lru_cache(maxsize=1)
+def _plugin_set(plugins: tuple[Plugin, ...]) -> PluginSet:
+    importlib.invalidate_caches()  # a folder may be new since Python looked
+    return PluginSet(plugins)
 
 
 def _discover() -> Iterator[Plugin]:

@@ -6,18 +6,17 @@ its own stem. There is no catalogue to edit: the module is imported when its wor
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, no_such_option
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -25,40 +24,17 @@ C = TypeVar("C", bound=type)
 NOT_COMPONENTS = frozenset({"base"})
 
 
-def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """The sentence " Did you mean 'x'?", or "" where nothing is near."""
-    near = difflib.get_close_matches(word, list(options), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def no_such_option(
-    axis: str, word: str, options: Iterable[str], failures: Mapping[str, BaseException]
-) -> str:
-    """The one line for an unknown word: the options, the near match, plugins that failed."""
-    known = sorted(options)
-    text = f"{axis}={word}: no such option. Available: {', '.join(known) or 'none'}."
-    text += did_you_mean(word, known)
-    for plugin, exc in sorted(failures.items()):
-        text += f" Plugin not loaded: {plugin}: {describe(exc)}."
-    return text
-
-
-def describe(exc: BaseException) -> str:
-    """`Type: message` on one line."""
-    return f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": .")
-
-
 @dataclass(frozen=True)
 class Range:
-    """Allowed interval of a number; None is open-ended, bounds are inclusive unless `*_open`."""
+    """The interval of a number, as in `Annotated[int, Range(1, 64)]`."""
 
-    low: float | None = None
+    low: float | None = None  # None: no lower bound
     high: float | None = None
-    low_open: bool = False
+    low_open: bool = False  # True: `low` itself is not allowed
     high_open: bool = False
 
     def __contains__(self, value: float) -> bool:
-        # Said positively, so that NaN is in no interval.
+        # NaN is in no interval, since no comparison with it is true.
         above = self.low is None or (value > self.low if self.low_open else value >= self.low)
         below = self.high is None or (value < self.high if self.high_open else value <= self.high)
         return above and below and value == value
@@ -75,22 +51,22 @@ class Range:
 
 
 def _plain(bound: float | None) -> str:
-    """0.0 reads as 0: typing takes equal annotations as one, so the first spelling would win."""
+    """0.0 is shown as 0: typing takes equal annotations as one, so either spelling may be here."""
     whole = isinstance(bound, float) and bound.is_integer()
     return str(int(bound) if whole else bound)  # type: ignore[arg-type]
 
 
 class PluginSource(Protocol):
-    """What a registry asks when the package itself has no such component (see `plugins.py`)."""
+    """Where a registry looks for a component that the package itself does not have."""
 
     def bring(self, axis: str, name: str) -> None:
-        """Import the plugin that brings this component, if there is one."""
+        """Import the plugin that has this component, if there is one."""
 
     def bring_all(self) -> None:
-        """Import every plugin; one that fails is remembered, not raised."""
+        """Import every plugin; what one raises is kept in `failures`."""
 
     def failures(self) -> Mapping[str, BaseException]:
-        """Plugins that did not import, by name."""
+        """What the plugins raised that could not be imported, by their places."""
 
 
 @dataclass(frozen=True)
@@ -100,20 +76,34 @@ class _Entry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """The classes of one axis by word.
+    """The classes of one axis by word. Like Python's imports, it belongs to the whole process."""
 
-    axis: the Hydra group, such as "drafter"; package: where its modules are.
-    """
-
-    plugins: ClassVar[PluginSource | None] = None
+    _plugins: ClassVar[PluginSource | None] = None
 
     def __init__(self, axis: str, package: str) -> None:
-        self.axis = axis
-        self.package = package
+        self.axis = axis  # the Hydra group, such as "drafter"
+        self.package = package  # where the modules of its components are
         self._entries: dict[str, _Entry[T]] = {}
 
+    @staticmethod
+    def use_plugins(source: PluginSource | None) -> PluginSource | None:
+        """Let every registry look for components in `source` too; returns the source before."""
+        before, Registry._plugins = Registry._plugins, source
+        return before
+
+    @staticmethod
+    def import_plugins() -> Mapping[str, BaseException]:
+        """Import every plugin; returns what those raised that could not be imported, by place."""
+        if Registry._plugins is None:
+            return {}
+        Registry._plugins.bring_all()
+        return Registry._plugins.failures()
+
     def register(self, name: str) -> Callable[[C], C]:
-        """Class decorator; raises ValueError for a wrong stem, an abstract class or a duplicate."""
+        """A class decorator that makes a class the component of this word.
+
+        Raises ValueError if the file has another name, the class is abstract or the word is taken.
+        """
         caller = sys._getframe(1)
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
 
@@ -133,34 +123,35 @@ class Registry(Generic[T]):
             missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise ValueError(f"{title}: the class is abstract, it lacks {missing}")
         entry = self._entries.get(name)
-        # The same class again is a module imported again after a failure, or reloaded.
+        # The same class comes again if its module is reloaded, or imported again after a failure.
         if entry is not None and _identity(entry.cls) != _identity(cls):
             raise ValueError(f"{title}: already registered at {entry.place}")
 
     def get(self, name: str) -> type[T]:
-        """The class of this word, importing its module if need be; ConfigError if unknown."""
+        """The class of this word; its module is imported if need be.
+
+        Raises ConfigError for a word that nobody registers.
+        """
         if name not in self._entries and self._in_package(name):
             importlib.import_module(f"{self.package}.{name}")
-        if name not in self._entries and Registry.plugins is not None:
-            Registry.plugins.bring(self.axis, name)
+        if name not in self._entries and Registry._plugins is not None:
+            Registry._plugins.bring(self.axis, name)
         if name not in self._entries:
-            names = self.names()
-            failures = Registry.plugins.failures() if Registry.plugins else {}
-            raise ConfigError(no_such_option(self.axis, name, names, failures))
+            failures = Registry.import_plugins()
+            raise ConfigError(no_such_option(self.axis, name, self.names(), failures))
         return self._entries[name].cls
 
     def names(self) -> list[str]:
-        """Every word of the axis, sorted; imports all its modules and the plugins."""
+        """Every word of the axis, sorted. All its modules and all plugins are imported for it."""
         package = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(package.__path__):
             if module.name not in NOT_COMPONENTS:
                 importlib.import_module(f"{self.package}.{module.name}")
-        if Registry.plugins is not None:
-            Registry.plugins.bring_all()
+        Registry.import_plugins()
         return sorted(self._entries)
 
     def place(self, name: str) -> str:
-        """`file:line` of a registered component."""
+        """The `file:line` where a component was registered."""
         return self._entries[name].place
 
     def _in_package(self, name: str) -> bool:
@@ -174,7 +165,7 @@ def _identity(cls: type) -> tuple[str, str]:
 
 
 def _stem(cls: type) -> str | None:
-    """Stem of the file of a class, a package's folder for its `__init__`; None in a notebook."""
+    """The name of the file of a class, or of its folder for `__init__.py`; None in a notebook."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None:
         return None

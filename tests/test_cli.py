@@ -17,12 +17,12 @@ import pytest
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import DictConfig, OmegaConf
 
-import specframe
+import specframe.compose
 from specframe.cli import main
 from specframe.compose import catalogue
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
-from specframe.sweep import extras as sweepers
+from specframe.sweep import extras
 
 REPOSITORY = Path(specframe.__file__).parents[1]
 OPTIONS = {
@@ -91,7 +91,7 @@ def command(
     fake = types.ModuleType("specframe.compose.build")
     monkeypatch.setattr(fake, "run", _job(configs), raising=False)
     monkeypatch.setitem(sys.modules, "specframe.compose.build", fake)
-    monkeypatch.setattr(specframe, "build", fake, raising=False)
+    monkeypatch.setattr(specframe.compose, "build", fake, raising=False)
 
     def run(*words: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["specframe", *words])
@@ -343,7 +343,7 @@ def test_a_launcher_that_breaks_leaves_the_table(
 def test_an_extra_that_is_missing_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch, word: str, extra: str
 ) -> None:
-    monkeypatch.setattr(sweepers, "is_there", lambda module: False)
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
     line = command("-m", word, "seed=1,2").line
     assert line == f"{word} needs an extra: pip install 'specframe[{extra}]'"
 

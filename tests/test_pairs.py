@@ -19,9 +19,9 @@ from allpairspy import AllPairs
 from specframe import load
 from specframe.accept.base import RULES
 from specframe.cache.base import CACHES
-from specframe.compose import build
 from specframe.compose.build import plan
 from specframe.compose.compatibility import Classes, check, resolve_proposal
+from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import IncompatibleComponents
@@ -124,9 +124,10 @@ def _tiny_weights() -> Iterator[None]:
 
     patch = pytest.MonkeyPatch()
     patch.setattr(hf, "load", given)
-    patch.setattr(build._targets, "held", {})
+    LoadedModels.shared().clear()
     yield
     patch.undo()
+    LoadedModels.shared().clear()
 
 
 def engine(row: dict[str, str]) -> Engine:

@@ -40,7 +40,6 @@ def drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drop]:
     monkeypatch.setattr(REGISTRY, "_entries", {})
     monkeypatch.setattr(REGISTRY, "names", lambda: sorted(REGISTRY._entries))
     monkeypatch.setattr(REGISTRY, "_in_package", lambda name: False)
-    held = Registry.plugins
 
     def make(
         name: str, source: str = SOURCE, *, directory: str = "one", file: str = "", yaml: str = ""
@@ -54,9 +53,8 @@ def drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drop]:
     yield make
     for module in [module for module in sys.modules if module.startswith("specframe.ext.")]:
         del sys.modules[module]
-    Registry.plugins = held
     monkeypatch.undo()
-    bootstrap()
+    bootstrap()  # as it was
 
 
 def test_a_folder_is_found_and_its_python_waits_until_asked_for(drop: Drop) -> None:

@@ -60,8 +60,9 @@ def registry(
     for name in ("left", "right"):
         (folder / f"{name}.py").write_text(COMPONENT.format(package=package, name=name))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(Registry, "plugins", None)
+    before = Registry.use_plugins(None)
     yield __import__(f"{package}.base", fromlist=["REG"]).REG
+    Registry.use_plugins(before)
     for module in [name for name in sys.modules if name.startswith(package)]:
         del sys.modules[module]
 
@@ -86,10 +87,8 @@ def test_unknown_word_lists_the_options(registry: Registry[Any], word: str) -> N
     assert ("Did you mean 'left'?" in str(caught.value)) == (word == "lefft")
 
 
-def test_plugins_are_asked_last_and_failures_are_named(
-    registry: Registry[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Registry, "plugins", Plugins(registry))
+def test_plugins_are_asked_last_and_failures_are_named(registry: Registry[Any]) -> None:
+    Registry.use_plugins(Plugins(registry))
     assert registry.get("outside").__name__ == "outside"
     with pytest.raises(ConfigError, match="Plugin not loaded: broken: ImportError: No module"):
         registry.get("nothing")

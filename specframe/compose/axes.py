@@ -1,11 +1,14 @@
-"""The axes, and one word of each bound to its class with checked values."""
+"""The axes, and how a configuration's words are bound to classes with checked values.
+
+Nothing is constructed while it is bound, so that a mistake in any word is reported before weights
+are loaded.
+"""
 
 from __future__ import annotations
 
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +16,12 @@ import torch
 
 from specframe.accept.base import RULES
 from specframe.cache.base import CACHES, CacheManager
+from specframe.compose import catalogue
 from specframe.compose.binding import bind
+from specframe.compose.nested_options import Option, nested_options
 from specframe.data.base import SUITES
 from specframe.drafter.base import DRAFTERS, Drafter
-from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
+from specframe.errors import ConfigError, inside, user_errors
 from specframe.planning.cost_table import CostTable
 from specframe.records import InnerLoop, TrueText
 from specframe.registry import Registry
@@ -40,7 +45,7 @@ AXES: dict[str, Registry[Any]] = {
 OPTIONAL = ("data",)  # axes that a run may leave out
 NewCache = Callable[[], CacheManager]
 Sources = Sequence[Drafter]
-# Types of constructor parameters that are supplied here, never by the user's YAML.
+# Types of constructor parameters that composition supplies; a YAML file never gives their values.
 _LOADED = (
     Runtime,
     Target,
@@ -54,37 +59,41 @@ _SUPPLIED = (torch.device, Launch | None, *_LOADED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
-    """One word's class, its checked values, and the types of its constructor's parameters.
-
-    given: its YAML's values as they were, supplied ones included. members: the options it lists.
-    where: the key above its own.
-    """
+class BoundOption:
+    """An option, the class that its `name` chose, and values that fit the class's constructor."""
 
     axis: str
-    word: str
+    word: str  # its YAML file is conf/<axis>/<word>.yaml; a preset's differs from the class's name
+    where: str  # the key that its values stand under, such as "tree" or "drafter.ngram"
     cls: Any
-    values: dict[str, Any]
-    hints: dict[str, Any]
-    given: dict[str, Any]
-    where: str
-    members: tuple[Bound, ...] = ()
+    hints: dict[str, Any]  # types of the constructor's parameters
+    values: dict[str, Any]  # checked and converted, without those that composition supplies
+    given: dict[str, Any]  # as the configuration has them, those for what is supplied included
+    nested: tuple[BoundOption, ...] = ()  # the options that a drafter lists
 
     @property
     def waits_for_weights(self) -> bool:
-        """Whether the constructor is handed something that is loaded first."""
-        return any(hint == one for hint in self.hints.values() for one in _LOADED)
+        """Whether the constructor takes something that has to be loaded first."""
+        return any(hint == kind for hint in self.hints.values() for kind in _LOADED)
 
-    def settled(self, target: str) -> Bound:
-        """A drafter's values as they are for a target of this name. Raises ConfigError."""
+    def settled(self, target: str) -> BoundOption:
+        """The same drafter with the values that depend on the target's name filled in.
+
+        Raises ConfigError, for instance where no head ships for that target.
+        """
         with user_errors(self.axis), inside(self.where):
             settle = getattr(self.cls, "settle", None)
             values = self.values if settle is None else settle(self.values, target)
-        members = [one.settled(target) if one.axis == "drafter" else one for one in self.members]
-        return replace(self, values=values, members=tuple(members))
+        nested = (
+            option.settled(target) if option.axis == "drafter" else option for option in self.nested
+        )
+        return replace(self, values=values, nested=tuple(nested))
 
     def make(self, **supplied: Any) -> Any:
-        """Construct it, with those of `supplied` that it takes. Raises ConfigError."""
+        """Construct the component; it gets those of `supplied` that its constructor has.
+
+        Raises ConfigError for a value that the constructor refuses.
+        """
         wanted = {key: value for key, value in supplied.items() if key in self.hints}
         with user_errors(self.axis):
             return self.cls(**{**self.values, **wanted})
@@ -92,56 +101,91 @@ class Bound:
 
 def bind_axis(
     axis: str, values: dict[str, Any], word: str | None = None, *, where: str | None = None
-) -> Bound:
-    """Bind the values of one option (`name` among them); `where` they stand, if not under the axis.
+) -> BoundOption:
+    """Bind the values of one option; `name` among them chooses the class.
 
-    Raises ConfigError.
+    word: the option, if it is a preset whose word differs from `name`. where: the key that the
+    values stand under, if that is not the axis. Raises ConfigError for an unknown `name` and for
+    values that do not fit.
     """
     cls = AXES[axis].get(values["name"])
     hints = typing.get_type_hints(cls.__init__)
-    own = {key for key, hint in hints.items() if any(hint == one for one in _SUPPLIED)}
+    own = {key for key, hint in hints.items() if any(hint == kind for kind in _SUPPLIED)}
     given = {key: value for key, value in values.items() if key not in own}
     where = where or axis
-    return Bound(
+    return BoundOption(
         axis=axis,
         word=word or values["name"],
-        cls=cls,
-        values=bind(cls, given, where=where, injected=own),
-        hints=hints,
-        given=values,
         where=where,
+        cls=cls,
+        hints=hints,
+        values=bind(cls, given, where=where, injected=own),
+        given=values,
     )
 
 
-def with_members(bound: Bound, members: Sequence[Bound]) -> Bound:
-    """A drafter that lists these; its class is told theirs, which decide what it can do."""
-    if not members:
+def bind_drafter(
+    values: dict[str, Any], word: str | None = None, where: str = "drafter"
+) -> BoundOption:
+    """Bind a drafter with the options that it lists, and with theirs. Raises ConfigError."""
+    option = Option(where=where, axis="drafter", word=word or values["name"], values=values)
+    with catalogue.configuration() as loader:
+        listed = nested_options(option, loader)
+    words = {inner.word for inner in listed}
+    own = {key: value for key, value in values.items() if key not in words}
+    bound = replace(bind_axis("drafter", own, word, where=where), given=values)
+    nested = [
+        bind_drafter(inner.values, inner.word, inner.where)
+        if inner.axis == "drafter"
+        else bind_axis(inner.axis, inner.values, inner.word, where=inner.where)
+        for inner in listed
+    ]
+    return _with_nested(bound, nested)
+
+
+def _with_nested(bound: BoundOption, nested: Sequence[BoundOption]) -> BoundOption:
+    """A drafter that lists these; their classes decide what its own class can do."""
+    if not nested:
         return bound
     classes: defaultdict[str, list[type]] = defaultdict(list)
-    for one in members:
-        classes[one.axis].append(one.cls)
-    return replace(bound, cls=bound.cls.composed(classes), members=tuple(members))
+    for inner in nested:
+        classes[inner.axis].append(inner.cls)
+    return replace(bound, cls=bound.cls.composed(classes), nested=tuple(nested))
 
 
-@contextmanager
-def user_errors(where: str = "") -> Iterator[None]:
-    """A constructor's ValueError is the user's mistake: a ConfigError with the key in front."""
-    try:
-        yield
-    except (ConfigError, IncompatibleComponents, MissingResource):
-        raise
-    except ValueError as error:
-        text = str(error)
-        named = not where or text.startswith(where)
-        raise ConfigError(text if named else f"{where}: {text}") from error
+def bind_axes(plain: dict[str, Any], device: torch.device) -> dict[str, BoundOption]:
+    """Bind every axis of a configuration.
+
+    A task that uses no drafter, or that wants unpacked weights, replaces the words of those axes; a
+    CUDA device may replace the runtime. `plain` is changed accordingly. Raises ConfigError.
+    """
+    chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
+    task = bind_axis("task", plain["task"])
+    plain["runtime"] = runtime_on(plain["runtime"], device)
+    if not task.cls.drafts:
+        plain["drafter"] = {"name": "none"}
+    if task.cls.plain:
+        plain["runtime"] = {"name": "eager", "buckets": None}
+    bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
+    bound["drafter"] = bind_drafter(plain["drafter"])
+    return bound
 
 
-@contextmanager
-def inside(where: str) -> Iterator[None]:
-    """A mistake in an option inside an option (`drafter.ngram`): its place is put in front."""
-    try:
-        yield
-    except (ConfigError, IncompatibleComponents, MissingResource) as error:
-        if "." not in where or str(error).startswith(where):
-            raise
-        raise type(error)(f"{where}: {error}") from error
+def runtime_on(values: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """The values of the runtime for this device: on CUDA, the option that its key `cuda` names.
+
+    That option's numbers come from its own YAML file, except for keys that both have and that are
+    not null in `values`. Raises ConfigError for a word that is no runtime.
+    """
+    word = values.get("cuda")
+    if word is None or device.type != "cuda":
+        return values
+    with catalogue.configuration() as loader:
+        known = catalogue.options(loader, "runtime")
+        if word not in known:
+            raise ConfigError(
+                f"runtime.cuda={word}: no such runtime; use {', '.join(known)} or null"
+            )
+        own = catalogue.schema(loader, "runtime", word)
+    given = {key: value for key, value in values.items() if key != "name" and value is not None}
+    return {key: given.get(key, value) for key, value in own.items()}

@@ -1,7 +1,8 @@
 """Binds plain values to a constructor: its typed signature is the schema.
 
-Types understood: bool, int, float, str, None, Any, Path, Literal, unions, list[...], tuple[...],
-dict[...] and any of them inside `Annotated[..., Range(low, high)]`. Nothing is constructed here.
+These types are understood: bool, int, float, str, None, Any, Path, Literal, unions, list[...],
+tuple[...], dict[...] and any of them inside `Annotated[..., Range(low, high)]`. A value is never
+guessed: 6.0 is no integer and "6" no number. Nothing is constructed here.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from specframe.errors import ConfigError
-from specframe.registry import Range, did_you_mean
+from specframe.errors import ConfigError, did_you_mean, no_such_field
+from specframe.registry import Range
 
-MISSING = "???"  # how YAML marks a value that the user must give
-NAMES: dict[Any, str] = {
+MISSING = "???"  # stands in YAML for a value that the user must give
+NAMES: dict[Any, str] = {  # what messages call a type
     bool: "true or false",
     int: "integer",
     float: "number",
@@ -30,7 +31,7 @@ NAMES: dict[Any, str] = {
 
 
 class _IllTyped(ConfigError):
-    """The value has another type; in a union, the next member may still take it."""
+    """The value has another type; another member of a union may still accept it."""
 
 
 def bind(
@@ -40,11 +41,11 @@ def bind(
     where: str,
     injected: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Checks `values` against the signature of `target` and returns its keyword arguments.
+    """Check `values` against the signature of `target` and return its keyword arguments.
 
-    where: the key above the values, such as "tree" ("" for the top). injected: parameters that the
-    caller supplies itself; the user may not give them. A `name` that is no parameter is only used
-    in messages ("tree=chain") and dropped. Raises ConfigError naming key, value and fix.
+    where: the key that the values stand under, such as "tree"; "" at the top. injected: parameters
+    that the caller supplies, so that the user may not give them. A `name` that is no parameter is
+    dropped; messages use it ("tree=chain"). Raises ConfigError that names key, value and fix.
     """
     given = dict(values)
     accepted = _parameters(target)
@@ -68,13 +69,6 @@ def bind(
     return bound | {key: value for key, value in given.items() if key not in accepted}
 
 
-def no_such_field(where: str, label: str, key: str, fields: Collection[str]) -> str:
-    """The one line for an unknown key: the accepted ones and the near match."""
-    has = ", ".join(fields) or "none"
-    near = did_you_mean(key, fields)
-    return f"{_join(where, key)}: {label} has no field {key!r}; it has {has}.{near}"
-
-
 def _join(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
@@ -84,18 +78,18 @@ def _function(target: Callable[..., Any]) -> Any:
 
 
 def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Parameters by name; the one of `**kwargs` stands under "**"."""
-    found = {}
+    """Parameters by name; that of `**kwargs` stands under "**"."""
+    parameters = {}
     for parameter in inspect.signature(target).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            found["**"] = parameter
+            parameters["**"] = parameter
         elif parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
-            found[parameter.name] = parameter
-    return found
+            parameters[parameter.name] = parameter
+    return parameters
 
 
 def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The resolved annotation of one parameter; others may name types that are not imported."""
+    """The resolved annotation of this parameter alone; others may name types not imported here."""
     if parameter.annotation is inspect.Parameter.empty:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})

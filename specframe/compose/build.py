@@ -1,14 +1,14 @@
 """Turns a configuration into components: binds every value, refuses bad pairs, then loads weights.
 
-The only module below the command line that reads OmegaConf. What a lower layer may not import it
-gets from here: a drafter its target, a second target, a cache factory or an inner loop.
+What a component may not import it is given here: a drafter gets its target, a draft model, a
+factory of caches or an inner loop, by the types of its constructor's parameters.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -20,25 +20,29 @@ from omegaconf import DictConfig, OmegaConf
 from specframe.cache.base import CacheManager
 from specframe.capture.wrappers import Captures
 from specframe.components import Components
-from specframe.compose.axes import Bound, NewCache, Sources, bind_axis, inside, user_errors
-from specframe.compose.binding import bind
-from specframe.compose.compatibility import Classes, check, check_rows, check_taps, resolve_proposal
-from specframe.compose.loaded import Heads, Targets, head_key
-from specframe.compose.nested import draft_config, inner_config, undrafted_config
+from specframe.compose.axes import BoundOption, NewCache, Sources, bind_axes, bind_axis
+from specframe.compose.compatibility import (
+    Classes,
+    check,
+    check_rows,
+    check_taps,
+    check_trace,
+    resolve_proposal,
+)
+from specframe.compose.derived_configs import draft_config, inner_config, undrafted_config
+from specframe.compose.loaded_models import LoadedModels, drafter_key
 from specframe.compose.overrides import compose, replaced
-from specframe.compose.top_level import TopKeys, check_named, device_of
-from specframe.compose.words import bind_words
+from specframe.compose.top_level_keys import bind_top_level, device_of
 from specframe.costs.provider import NO_COSTS, provide_costs, with_costs
 from specframe.drafter.base import Drafter
-from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.law.sampling import GREEDY_BELOW, SamplingConfig
+from specframe.errors import ConfigError, IncompatibleComponents, inside, user_errors
+from specframe.law.sampling import GREEDY_BELOW
 from specframe.planning.cost_table import CostTable
 from specframe.prompts.reader import read_prompts
 from specframe.records import InnerLoop, TrueText
 from specframe.runtime.base import Launch, Runtime
 from specframe.session.engine import Engine, Settings
 from specframe.session.manifest import recorded
-from specframe.session.stopping import StopConfig
 from specframe.session.warmup import prepared
 from specframe.target.base import Target
 from specframe.task.base import Job
@@ -46,44 +50,45 @@ from specframe.tree.base import explanation_of
 from specframe.types import How
 
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
-_heads = Heads()
-_targets = Targets(_heads)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A configuration, checked as far as it can be without weights. heads: of earlier points.
-    drafts: its target is a draft model of another composition."""
+    """A configuration that was checked as far as that is possible without weights."""
 
-    config: dict[str, Any]
-    bound: dict[str, Bound]
-    top: dict[str, Any]
+    config: dict[str, Any]  # plain values; what a task or a device replaced is replaced here too
+    bound: dict[str, BoundOption]  # by axis
+    top: dict[str, Any]  # the keys that belong to no component, see `TopLevelKeys`
     settings: Settings
     device: torch.device
-    how: How
-    heads: Heads = field(default_factory=Heads)
-    drafts: bool = False
+    how: How  # how nodes are made: `tree.proposal`, with auto resolved
+    models: LoadedModels
+    reuse_drafters: bool = False  # whether a drafter of an earlier run may serve this one
+    is_draft_model: bool = False  # whether the target only drafts for another composition
 
     def load(self) -> Engine:
-        """Load what the plan names. Raises ConfigError or IncompatibleComponents."""
+        """Load what the plan names, unless it is loaded already.
+
+        Raises ConfigError or IncompatibleComponents.
+        """
         if self.top["threads"] is not None:
             torch.set_num_threads(self.top["threads"])
-        # What needs no weights comes first, so that its mistakes are told at once.
+        # What needs no weights comes first, so that a mistake in it is reported at once.
         light = {axis: self.bound[axis].make() for axis in ("accept", "cache", "runtime")}
         light["tree"] = self.bound["tree"].make(proposal=self.how, costs=NO_COSTS)
         wanted = self.bound["target"]
         alone = self.bound["drafter"].settled(wanted.values.get("path", wanted.word))
         drafter: Drafter | None = None if alone.waits_for_weights else alone.make()
-        for one in alone.members:
-            if not one.waits_for_weights:
-                one.make()
+        for nested in alone.nested:
+            if not nested.waits_for_weights:
+                nested.make()
         runtime: Runtime = light["runtime"]
         self._check_lossless(runtime)
         inner = self._inner_plans(alone)
-        # A target that stayed loaded keeps its runtime, and what was made ready for it,
+        # A target that was loaded before keeps its own runtime.
         target, runtime = self._target(self.bound["target"], runtime)
         if isinstance(runtime.launch, Captures):
-            runtime.launch.forget()  # but not the graphs over the buffers of the engine before.
+            runtime.launch.forget()  # captured graphs hold the previous engine's buffers
         light |= {"runtime": runtime, "cache": self.bound["cache"].make(launch=runtime.launch)}
         if drafter is None:
             drafter = self._drafter(alone, inner, {"runtime": runtime, "target": target})
@@ -94,7 +99,7 @@ class Plan:
             return self._with_costs(prepared(Engine(parts, self.settings)))
 
     def _with_costs(self, engine: Engine) -> Engine:
-        """The same, with a tree that asks for costs handed those of this very engine."""
+        """The same engine; a tree that asks for a cost table gets that of this very engine."""
         tree = self.bound["tree"]
         if CostTable not in tree.hints.values() or self.bound["task"].cls.measures_costs:
             return engine
@@ -103,19 +108,21 @@ class Plan:
         return Engine(priced, self.settings)
 
     def prompts(self) -> Path | None:
-        """The prompt file of `data=` (fetched if need be) or `prompts=`."""
+        """The prompt file that `data=` (it is fetched if need be) or `prompts=` names, if any."""
         if "data" in self.bound:
             file: Path = self.bound["data"].make().file()
             read_prompts(file)
             return file
         return None if self.top["prompts"] is None else Path(self.top["prompts"])
 
-    def _drafter(self, bound: Bound, inner: dict[int, Plan], injected: dict[str, Any]) -> Drafter:
-        """A drafter with what its constructor asks for by type, beyond its YAML."""
-        given = [self.bound[axis] for axis in ("target", "cache", "runtime")]
-        key = head_key(bound, given, self.device)
-        if (kept := self.heads.find(key)) is not None:
-            return kept
+    def _drafter(
+        self, bound: BoundOption, inner: dict[int, Plan], injected: dict[str, Any]
+    ) -> Drafter:
+        """A drafter; its constructor gets what it asks for by type, beyond its YAML's values."""
+        others = [self.bound[axis] for axis in ("target", "cache", "runtime")]
+        key = drafter_key(bound, others, self.device)
+        if self.reuse_drafters and (loaded := self.models.drafter(key)) is not None:
+            return loaded
         supplied = dict(injected)
         for name, hint in bound.hints.items():
             if hint is Target and name != "target":
@@ -125,19 +132,22 @@ class Plan:
                 with inside(f"{bound.where}.inner"):
                     supplied[name] = inner[id(bound)].load().decoding(max_new_tokens=room)
             elif hint is TrueText:
-                supplied[name] = plan(undrafted_config(self.config)).load().decoding()
+                supplied[name] = (
+                    plan(undrafted_config(self.config), models=self.models).load().decoding()
+                )
             elif hint == NewCache:
                 supplied[name] = partial(self._new_cache, injected["runtime"].launch)
             elif hint == Sources:
-                supplied[name] = [self._drafter(one, inner, injected) for one in bound.members]
+                supplied[name] = [self._drafter(nested, inner, injected) for nested in bound.nested]
         with inside(bound.where):
-            made: Drafter = bound.make(**supplied)
-        self.heads.keep(key, bound, made)
-        return made
+            drafter: Drafter = bound.make(**supplied)
+        if self.reuse_drafters:
+            self.models.keep_drafter(key, bound, drafter)
+        return drafter
 
     def _new_cache(self, launch: Launch) -> CacheManager:
         cache = self.bound["cache"]
-        # A drafter's need is not the user's capacity for the target.
+        # The user's capacity is meant for the target, not for a drafter's own cache.
         free = {"capacity": None} if "capacity" in cache.values else {}
         made: CacheManager = replace(cache, values=cache.values | free).make(launch=launch)
         return made
@@ -152,50 +162,49 @@ class Plan:
         config = draft_config(word, self.bound["target"])
         return self._target(bind_axis("target", config), runtime)[0]
 
-    def _inner_plans(self, bound: Bound) -> dict[int, Plan]:
-        """The plans of the loops that a drafter and its members ask for, by id of the one asking.
+    def _inner_plans(self, bound: BoundOption) -> dict[int, Plan]:
+        """Plans of the inner loops of a drafter and of the options that it lists, by `id(option)`.
 
-        Made before any weight is loaded, so that a mistake in them is told at once.
+        They are made before any weight is loaded, so that a mistake in them is reported at once.
         """
-        found: dict[int, Plan] = {}
+        plans: dict[int, Plan] = {}
         if InnerLoop in bound.hints.values():
             config = inner_config(bound, self.bound["target"], self.config, self.device)
             with inside(f"{bound.where}.inner"):
-                made = plan(config)
-                found[id(bound)] = replace(made, drafts=self._is_draft(made.bound["target"]))
-        for one in bound.members:
-            found |= self._inner_plans(one)
-        return found
+                inner = plan(config, models=self.models)
+            only_drafts = self._is_draft_model(inner.bound["target"])
+            plans[id(bound)] = replace(inner, is_draft_model=only_drafts)
+        for nested in bound.nested:
+            plans |= self._inner_plans(nested)
+        return plans
 
-    def _target(self, bound: Bound, runtime: Runtime) -> tuple[Target, Runtime]:
-        drafts, how = self._is_draft(bound), self.bound["runtime"]
-        return _targets.get(bound, how, self.device, runtime, drafts=drafts)
+    def _target(self, bound: BoundOption, runtime: Runtime) -> tuple[Target, Runtime]:
+        only_drafts = self._is_draft_model(bound)
+        return self.models.target(
+            bound, self.bound["runtime"], self.device, runtime, is_draft_model=only_drafts
+        )
 
-    def _is_draft(self, bound: Bound) -> bool:
+    def _is_draft_model(self, bound: BoundOption) -> bool:
         """Whether a model only drafts for the one whose text is wanted."""
-        return self.drafts or bound.values != self.bound["target"].values
+        return self.is_draft_model or bound.values != self.bound["target"].values
 
 
-def plan(config: DictConfig) -> Plan:
-    """Bind and check a composed configuration; loads nothing. Raises ConfigError (keys, types,
-    ranges, missing files) or IncompatibleComponents."""
+def plan(config: DictConfig, *, models: LoadedModels | None = None) -> Plan:
+    """Bind and check a composed configuration without loading anything.
+
+    models: what is loaded already; None: what this process has loaded. Raises ConfigError (keys,
+    types, ranges, missing files) or IncompatibleComponents.
+    """
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
-    top = {key: value for key, value in plain.items() if key not in groups}
-    top = bind(TopKeys, {key: value for key, value in top.items() if key != "hydra"}, where="")
+    top, settings = bind_top_level(plain)
     device = device_of(top["device"])
-    bound = bind_words(plain, device)
-    sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
-    stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
-    check_named(top, sampling, stop, data="data" in bound)
-    how = _proposal(bound, sampling, require_lossless=top["require_lossless"])
-    settings = Settings(
-        seed=top["seed"],
-        max_new_tokens=top["max_new_tokens"],
-        sampling=sampling,
-        stop=stop,
-        raw=top["raw"],
-    )
+    bound = bind_axes(plain, device)
+    check_trace(bound["task"].cls, bound["trace"].cls, bound["trace"].word)
+    classes = Classes.of(bound)
+    greedy = settings.sampling.temperature < GREEDY_BELOW
+    how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
+    if bound["task"].cls.loads:
+        check(classes, how=how, require_lossless=top["require_lossless"])
     return Plan(
         config=plain,
         bound=bound,
@@ -203,30 +212,19 @@ def plan(config: DictConfig) -> Plan:
         settings=settings,
         device=device,
         how=how,
+        models=LoadedModels.shared() if models is None else models,
     )
 
 
-def _proposal(bound: dict[str, Bound], sampling: SamplingConfig, *, require_lossless: bool) -> How:
-    """How nodes are made. Raises IncompatibleComponents for words that do not go together."""
-    classes = Classes(
-        **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
-        words={axis: one.word for axis, one in bound.items()},
-    )
-    greedy = sampling.temperature < GREEDY_BELOW
-    how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
-    if bound["task"].cls.loads:
-        check(classes, how=how, require_lossless=require_lossless)
-    return how
-
-
-def load(overrides: Sequence[str] = ()) -> Engine:
+def load(overrides: Sequence[str] = (), *, models: LoadedModels | None = None) -> Engine:
     """The engine of a command line, as in load(["drafter=ngram", "sampling.temperature=0.7"]).
 
+    models: what is loaded already and may be used again; None: what this process has loaded.
     Raises ConfigError or IncompatibleComponents, with the command line's own sentences.
     """
     if isinstance(overrides, str):
         raise ConfigError(f"load takes a list of words, such as load([{overrides!r}])")
-    return plan(compose(overrides)).load()
+    return plan(compose(overrides), models=models).load()
 
 
 def _notices(parts: Components) -> list[str]:
@@ -237,30 +235,30 @@ def _notices(parts: Components) -> list[str]:
 
 def run(config: DictConfig, *, output_dir: Path) -> None:
     """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
-    made = replace(plan(config), heads=_heads)
-    task = made.bound["task"].make()
-    task.check(made.config)
-    prompts = made.prompts()
+    checked = replace(plan(config), reuse_drafters=True)
+    task = checked.bound["task"].make()
+    task.check(checked.config)
+    prompts = checked.prompts()
     overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
 
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))
 
-    engine = made.load() if task.loads else None
+    engine = checked.load() if task.loads else None
     job = Job(
         engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
-        config=made.config,
+        config=checked.config,
         output_dir=output_dir,
-        prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
+        prompt=None if checked.top["prompt"] is None else str(checked.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
         words=overrides,
-        trace=made.bound["trace"].make(),
+        trace=checked.bound["trace"].make(),
     )
     parts = None if engine is None else engine.parts
     for notice in [] if parts is None else _notices(parts):
         sys.stderr.write(f"specframe: {notice}\n")
-    with recorded(output_dir, engine=engine, config=made.config):
+    with recorded(output_dir, engine=engine, config=checked.config):
         code = task.run(job)
     if code:
         raise SystemExit(code)

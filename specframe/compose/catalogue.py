@@ -1,4 +1,4 @@
-"""What there is to choose from: where conf/ is, its groups, their options and their files."""
+"""What can be chosen: where conf/ is, its groups (the axes), their options and YAML files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def conf_dir() -> Path:
 
 
 def hydra_version_args(function: Callable[..., Any]) -> dict[str, Any]:
-    """Hydra 1.3 wants a version base; 1.4 warns of one, and `main` wants a whitelist instead."""
+    """Arguments that depend on Hydra's version.
+
+    1.3 wants a version base. 1.4 warns of one, and its `main` wants a list of allowed modules.
+    """
     if "execution_whitelist" not in inspect.signature(hydra.main).parameters:
         return {"version_base": "1.3"}
     allowed = ("specframe.*", "logging.*", "rich.logging.*")
@@ -39,14 +42,15 @@ def hydra_version_args(function: Callable[..., Any]) -> dict[str, Any]:
 
 @contextmanager
 def configuration(config_dirs: Sequence[str] = ()) -> Iterator[ConfigLoader]:
-    """Hydra set up on conf/, the plugins and further folders; gives its loader.
+    """Set Hydra up on conf/, the plugins and further folders; yields its loader.
 
-    Inside a running job or a host program's own Hydra session, that one is put back afterwards.
+    A Hydra session that exists already, of a running job or of another program, is restored
+    afterwards.
     """
     bootstrap()
-    keeper = GlobalHydra.instance()
-    held = keeper.hydra
-    keeper.clear()
+    session = GlobalHydra.instance()
+    before = session.hydra
+    session.clear()
     SpecframeSearchPath.first = tuple(str(Path(folder).resolve()) for folder in config_dirs)
     version = hydra_version_args(hydra.initialize_config_dir)
     try:
@@ -54,14 +58,15 @@ def configuration(config_dirs: Sequence[str] = ()) -> Iterator[ConfigLoader]:
             yield GlobalHydra.instance().config_loader()
     finally:
         SpecframeSearchPath.first = ()
-        GlobalHydra.instance().hydra = held
+        GlobalHydra.instance().hydra = before
 
 
 def default_choices(loader: ConfigLoader) -> dict[str, str | None]:
-    """Option by group in the primary config; None where a group may stay without one."""
+    """The option of each group in conf/config.yaml; None for a group that needs none."""
     chosen: dict[str, str | None] = {}
     for entry in _content(loader, "", CONFIG_NAME).get("defaults", []):
-        if isinstance(entry, dict):  # else `_self_`, and " " is in `override hydra/help`
+        # Entries that are no group are `_self_` and, with a space, `override hydra/help`.
+        if isinstance(entry, dict):
             chosen |= {key: value for key, value in entry.items() if " " not in key}
     return chosen
 
@@ -78,15 +83,13 @@ def options(loader: ConfigLoader, group: str) -> list[str]:
 
 def option_files(loader: ConfigLoader, group: str, option: str) -> list[Path]:
     """The YAML files that define an option, in order of precedence: Hydra takes the first."""
-    found = []
-    for source in loader.get_sources():
-        if source.scheme() == "file":
-            found.append(Path(source.path) / group / f"{option}.yaml")
-    return [path for path in found if path.is_file()]
+    folders = [source.path for source in loader.get_sources() if source.scheme() == "file"]
+    files = [Path(folder) / group / f"{option}.yaml" for folder in folders]
+    return [file for file in files if file.is_file()]
 
 
 def schema(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
-    """The keys that an option's YAML lists, with their values, those it inherits included."""
+    """The keys and values of an option's YAML file, with those of the options it builds on."""
     content = _content(loader, group, option)
     merged: dict[str, Any] = {}
     for entry in content.pop("defaults", None) or []:
@@ -96,7 +99,7 @@ def schema(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
 
 
 def _content(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
-    """One YAML file as it stands; {} where there is none or it holds no mapping."""
+    """The content of one YAML file; {} if there is none or it holds no mapping."""
     files = option_files(loader, group, option)
     content = OmegaConf.to_container(OmegaConf.load(files[0])) if files else None
     return {str(key): item for key, item in content.items()} if isinstance(content, dict) else {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specframe.accept.base import AcceptRule
 from specframe.cache.base import CacheManager
+from specframe.compose.axes import BoundOption
 from specframe.drafter.base import Drafter, Traits
 from specframe.errors import IncompatibleComponents
 from specframe.target.base import Target
@@ -26,24 +28,30 @@ class Classes:
     cache: type[CacheManager]
     words: dict[str, str]
 
+    @classmethod
+    def of(cls, bound: Mapping[str, BoundOption]) -> Classes:
+        """Those of the options that were bound for a configuration, by axis."""
+        return cls(
+            **{axis: bound[axis].cls for axis in ("target", "drafter", "tree", "accept", "cache")},
+            words={axis: option.word for axis, option in bound.items()},
+        )
+
     def word(self, axis: str) -> str:
         """`axis=word`, as the user wrote it."""
         return f"{axis}={self.words[axis]}"
 
 
-def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> How:
-    """How nodes are made from logits: what was asked, or what the rule and the tree allow."""
-    if asked != "auto":
-        return asked
-    drawn = (
-        classes.drafter.traits.laws != "none" and classes.tree.decides_before_draw and not greedy
-    )
+def resolve_proposal(proposal: ProposalKind, classes: Classes, *, greedy: bool) -> How:
+    """How nodes are made from logits: `tree.proposal`, and for auto what rule and tree allow."""
+    if proposal != "auto":
+        return proposal
+    has_laws = classes.drafter.traits.laws != "none"
+    drawn = has_laws and classes.tree.decides_before_draw and not greedy
     return classes.accept.preferred if drawn else "place"
 
 
 def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
-    """A trace takes time, so that runs which are measured have none. Raises
-    IncompatibleComponents."""
+    """Raises IncompatibleComponents for a trace, which takes time, in a task that measures time."""
     if not (trace.off or task.traces):
         raise IncompatibleComponents(
             f"trace={word}: this task keeps no steps, so that it slows down nothing that is "
@@ -52,7 +60,11 @@ def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
 
 
 def check(classes: Classes, *, how: How, require_lossless: bool) -> None:
-    """Raises IncompatibleComponents with a sentence that says why and what to use instead."""
+    """Check that the classes fit each other, as far as that can be said without weights.
+
+    how: how nodes are made. Raises IncompatibleComponents with a sentence that says why they do
+    not fit, and what to use instead.
+    """
     for refuse in (_rule, _draws, _tree, _needs):
         reason = refuse(classes, how)
         if reason:
@@ -77,7 +89,7 @@ def _rule(classes: Classes, how: How) -> str | None:
 
 
 def _draws(classes: Classes, how: How) -> str | None:
-    """Of each source that gives a law; the others' children are placed, which fits every rule."""
+    """Checks each source that gives a law; children of the others are placed, which always fits."""
     own = classes.drafter.traits
     sources = [source for source in own.sources if source.laws != "none"] or [own]
     reasons = (_draws_of(classes, how, source) for source in sources)
@@ -108,7 +120,7 @@ def _draws_of(classes: Classes, how: How, source: Traits) -> str | None:
 
 
 def _own_draws(classes: Classes) -> str | None:
-    """A drafter that hands over drawn tokens: they are i.i.d. records in any tree."""
+    """Checks a drafter that draws its tokens itself, independently of each other, in any tree."""
     if "iid" not in classes.accept.reads:
         return (
             f"{classes.word('accept')} cannot judge the tokens that {classes.word('drafter')} has "
@@ -168,6 +180,7 @@ def _needs(classes: Classes, how: How) -> str | None:
 
 
 def check_taps(drafter: Drafter, target: Target) -> None:
+    """Raises IncompatibleComponents for a loaded drafter that needs a tap which is not there."""
     if missing := [tap for tap in drafter.traits.needs.taps if tap not in target.gives.taps]:
         raise IncompatibleComponents(
             f"the drafter needs {', '.join(missing)}, which {target.name} does not give"
@@ -175,6 +188,10 @@ def check_taps(drafter: Drafter, target: Target) -> None:
 
 
 def check_rows(word: str, drafter: Drafter, rows: int) -> None:
+    """Raises IncompatibleComponents if auxiliary rows leave no room for a drafted one.
+
+    word: the drafter's; rows: `tree.max_nodes`.
+    """
     aux = drafter.traits.needs.aux_rows
     if aux and rows < aux + 2:
         raise IncompatibleComponents(

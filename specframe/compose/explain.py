@@ -1,6 +1,7 @@
-"""Says in one line what is wrong with the words of a command, from the YAML files alone.
+"""Explains in one line what is wrong with the words of a command.
 
-Nothing of a component is imported here, so a misspelt word is answered at once.
+It is asked when Hydra refuses them. It reads the YAML files alone and imports no component, so that
+a misspelt word is answered at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from specframe.compose.binding import no_such_field
 from specframe.compose.catalogue import (
     CONFIG_NAME,
     configuration,
@@ -26,19 +26,18 @@ from specframe.compose.catalogue import (
     groups,
     options,
 )
-from specframe.compose.keys import unknown_at_top, unknown_in_option
-from specframe.compose.members import is_composite
+from specframe.compose.key_check import check_keys
+from specframe.errors import ConfigError, no_such_option
 from specframe.plugins import bootstrap
-from specframe.registry import no_such_option
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-FREE_TEXT = ("prompt",)  # keys whose values are prose, with commas and quotes in it
+FREE_TEXT = ("prompt",)  # keys whose values are prose, which has commas and quotes
 
 
 def explain(
     exc: Exception, words: Sequence[str], *, multirun: bool = False, config_dirs: Sequence[str] = ()
 ) -> str:
-    """The one line for an error of Hydra on these words; Hydra's own text where we know none."""
+    """One line for an error of Hydra on these words: what is wrong with them, else Hydra's text."""
     problem = first_problem(words, multirun=multirun, config_dirs=config_dirs)
     if problem is not None:
         return problem
@@ -49,16 +48,16 @@ def explain(
 def first_problem(
     words: Sequence[str], *, multirun: bool, config_dirs: Sequence[str] = ()
 ) -> str | None:
-    """The one line for what is wrong with these words, None where nothing is found."""
+    """One line for the first thing that is wrong with these words, None if nothing is."""
     try:
         with configuration(config_dirs) as loader:
             return next(_problems(words, multirun, loader), None)
     except COMPOSITION_ERRORS:
-        return None  # something rarer than these checks
+        return None  # it is something rarer, and Hydra's text has to do
 
 
 def repeated(words: Sequence[str], config_dirs: Sequence[str] = ()) -> str | None:
-    """The one line for an axis that is chosen twice, of which Hydra would take the last."""
+    """One line for an axis that is chosen twice; Hydra would silently take the last choice."""
     keys = [word.partition("=")[0] for word in words if "=" in word]
     twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1 and "." not in key]
     if not twice:
@@ -73,7 +72,7 @@ def repeated(words: Sequence[str], config_dirs: Sequence[str] = ()) -> str | Non
 
 
 def _problems(words: Sequence[str], multirun: bool, loader: ConfigLoader) -> Iterator[str]:
-    """What is wrong, the most basic first: grammar, options, repeated words, keys."""
+    """What is wrong, the most basic first: grammar, sweeps without -m, options, keys."""
     parser = OverridesParser.create(config_loader=loader)
     parsed: list[Override] = []
     for word in words:
@@ -86,8 +85,7 @@ def _problems(words: Sequence[str], multirun: bool, loader: ConfigLoader) -> Ite
         if override.is_sweep_override() and not multirun:
             yield _unasked_sweep(override, loader)
     yield from _bad_options(parsed, loader)
-    chosen = [override for override in parsed if _is_choice(override, loader)]
-    yield from _bad_keys(parsed, chosen, loader)
+    yield from _bad_keys(parsed, loader)
 
 
 def _bad_grammar(word: str) -> str:
@@ -107,12 +105,12 @@ def _unasked_sweep(override: Override, loader: ConfigLoader) -> str:
 
 
 def _how_to_quote(key: str, value: str) -> str:
-    # Hydra halves backslashes only before a quote; then the shell's own single quotes.
+    # Hydra halves backslashes only before a quote. The outer quotes are the shell's.
     quoted = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value)
     quoted = quoted.replace("'", "'\\''")
     entries = re.fullmatch(r"\[([^][\"']+)\]", value)
     if entries and key not in FREE_TEXT:
-        quoted = ",".join(f'"{one.strip()}"' for one in entries[1].split(","))
+        quoted = ",".join(f'"{entry.strip()}"' for entry in entries[1].split(","))
         return f"quote each entry, and all of it for the shell: '{key}=[{quoted}]'"
     text = f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
     return f"{text}, or write it to a file and give prompts=FILE" if key in FREE_TEXT else text
@@ -129,6 +127,11 @@ def _values(override: Override) -> list[str]:
     return [override.get_value_element_as_str()]
 
 
+def _value(override: Override, turn: int = 0) -> str:
+    """The value that a swept word has in this turn, the last one where it has no more."""
+    return _values(override)[: turn + 1][-1]
+
+
 def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]:
     for override in parsed:
         group = override.key_or_group
@@ -140,61 +143,52 @@ def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[s
             if value == "null" and optional:
                 yield f"{group}=null: leave the word out for none"
             elif value not in known:
-                found = bootstrap()
-                # Only now may a broken plugin show: it might have brought this word.
-                found.bring_all()
-                yield no_such_option(group, value, known, found.failures())
+                # Only now does a broken plugin matter: it might have had this word.
+                plugins = bootstrap()
+                plugins.bring_all()
+                yield no_such_option(group, value, known, plugins.failures())
         if override.is_add():
             yield f"{group} has an option already; write {group}={_values(override)[0]} without +"
 
 
-def _bad_keys(
-    parsed: Sequence[Override], chosen: Sequence[Override], loader: ConfigLoader
-) -> Iterator[str]:
-    axes = groups(loader)
-    for override in parsed:
-        path = override.key_or_group.split(".")
-        if override in chosen or path[0] == "hydra":
-            continue
-        # The choices that decide what this key may be, one composition for each of its axis.
-        fixed = [word for word in chosen if word.key_or_group != path[0]]
-        base = [f"{word.get_key_element()}={_values(word)[0]}" for word in fixed]
-        own = [word for word in chosen if word.key_or_group == path[0]]
-        ways = [[f"{path[0]}={value}"] for word in own for value in _values(word)]
-        for way in ways or [[]]:
-            cfg = hydra.compose(CONFIG_NAME, overrides=base + way, return_hydra_config=True)
-            option = cfg.hydra.runtime.choices.get(path[0]) if path[0] in axes else None
-            content = OmegaConf.to_container(cfg, resolve=False)
-            assert isinstance(content, dict)
-            del content["hydra"]
-            yield from _bad_path(override, content, option, loader)
+def _bad_keys(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[str]:
+    """Hydra refuses an unknown key before the check of keys could say what is wrong with it.
+
+    So the choices are composed alone, the keys are added by force, and the check sees the result:
+    once for each option of a swept axis.
+    """
+    chosen = [each for each in parsed if _is_choice(each, loader) and not each.is_delete()]
+    keys = [each for each in parsed if not _is_choice(each, loader)]
+    keys = [each for each in keys if each.key_or_group.split(".")[0] != "hydra"]
+    for turn in range(max((len(_values(each)) for each in chosen), default=1)):
+        words = [f"{each.get_key_element()}={_value(each, turn)}" for each in chosen]
+        config = hydra.compose(CONFIG_NAME, overrides=words, return_hydra_config=True)
+        choices = dict(config.hydra.runtime.choices)
+        content = OmegaConf.to_container(config, resolve=False)
+        for key in keys:
+            problem = _misplaced(key, content)
+            if problem is not None:
+                yield problem
+                return
+            # Of a sweep one value is enough, since the check reads keys.
+            value = _value(key) if key.is_sweep_override() else key.value()
+            OmegaConf.update(config, key.key_or_group, value, force_add=True)
+        try:
+            check_keys(config, choices=choices, loader=loader)
+        except ConfigError as wrong:
+            yield str(wrong)
 
 
-def _bad_path(
-    override: Override, content: dict[Any, Any], option: str | None, loader: ConfigLoader
-) -> Iterator[str]:
-    path = override.key_or_group.split(".")
-    node: Any = content
-    for depth, key in enumerate(path):
-        where = ".".join(path[:depth])
-        if not isinstance(node, dict):
-            if not override.is_add() and not override.is_force_add():
-                yield f"{override.key_or_group}: {where} is a value, it has no fields"
-            return
-        if key not in node:
-            if depth == 0:
-                yield unknown_at_top(key, node | dict.fromkeys(groups(loader)), node)
-            elif depth == 1 and option is not None and not _of_member(path, node):
-                yield unknown_in_option(path[0], option, key, loader)
-            elif not override.is_add() and not override.is_force_add():
-                yield no_such_field(where, where, key, [str(known) for known in node])
-            return
-        node = node[key]
-    if override.is_add():
-        word = str(override.input_line).lstrip("+")
-        yield f"{override.key_or_group} is there already; write {word} without +"
-
-
-def _of_member(path: Sequence[str], values: dict[Any, Any]) -> bool:
-    """Whether a key may belong to an option that these values list; `keys.check` looks closer."""
-    return len(path) > 2 and is_composite(values)
+def _misplaced(key: Override, content: Any) -> str | None:
+    """One line for a key below a plain value, or for one that is added although it is there."""
+    path = key.key_or_group.split(".")
+    for depth, name in enumerate(path):
+        if not isinstance(content, dict):
+            above = ".".join(path[:depth])
+            added = key.is_add() or key.is_force_add()
+            return None if added else f"{key.key_or_group}: {above} is a value, it has no fields"
+        if name not in content:
+            return None
+        content = content[name]
+    word = str(key.input_line).lstrip("+")
+    return f"{key.key_or_group} is there already; write {word} without +" if key.is_add() else None

@@ -1,4 +1,4 @@
-"""Words composed into one config from Python, with the command line's own error texts."""
+"""Words composed into a configuration from Python, with the sentences of the command line."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ from omegaconf import DictConfig, open_dict
 
 from specframe.compose.catalogue import CONFIG_NAME, configuration
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, repeated
-from specframe.compose.keys import check
-from specframe.compose.members import addable
+from specframe.compose.key_check import check_keys, check_unambiguous
+from specframe.compose.nested_options import with_nested_keys_added
 from specframe.errors import ConfigError
 
 
 def compose(words: Sequence[str] = ()) -> DictConfig:
-    """The config of these words, as on the command line; raises ConfigError for a wrong one."""
+    """The configuration of these words, as on the command line.
+
+    Raises ConfigError for a word or a key that does not exist.
+    """
     twice = repeated(words)
     if twice is not None:
         raise ConfigError(twice)
+    added = with_nested_keys_added(words)
     try:
         with configuration() as loader:
-            cfg = hydra.compose(CONFIG_NAME, overrides=addable(words), return_hydra_config=True)
+            cfg = hydra.compose(CONFIG_NAME, overrides=added, return_hydra_config=True)
             choices = dict(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            check(cfg, choices=choices, words=words, loader=loader)
+            check_keys(cfg, choices=choices, loader=loader)
+            check_unambiguous(words, loader)
             return cfg
     except ConfigError:
         raise
     except (*COMPOSITION_ERRORS, ValueError) as exc:
-        raise ConfigError(explain(exc, addable(words))) from exc
+        raise ConfigError(explain(exc, added)) from exc
 
 
 def replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
-    """`more` on top of `overrides`: a new word of an axis takes the old word's values with it."""
+    """`overrides` changed by `more`; a new word of an axis removes the old word and its keys."""
     new = {override.partition("=")[0].lstrip("+") for override in more}
-    kept = []
+    rest = []
     for override in overrides:
         key = override.partition("=")[0].lstrip("+")
         if key not in new and key.partition(".")[0] not in new:
-            kept.append(override)
-    return [*kept, *more]
+            rest.append(override)
+    return [*rest, *more]

@@ -1,17 +1,11 @@
-"""What a sweep needs beyond Hydra: its extras, a direction, and the command that goes on."""
+"""Words that need an optional package: the extra of specframe that installs it is named."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
-from omegaconf import DictConfig
-
-from specframe.errors import ConfigError, MissingResource
-from specframe.sweep.point import OBJECTIVE
+from specframe.errors import MissingResource
 
 # Word -> the module that brings it, and the extra that installs that.
 _EXTRAS = {
@@ -22,39 +16,19 @@ _EXTRAS = {
     "hydra/launcher=submitit_slurm": ("hydra_plugins.hydra_submitit_launcher", "launch"),
     "hydra/launcher=ray": ("hydra_plugins.hydra_ray_launcher", "launch"),
 }
-_FOLDER = "hydra.sweep.dir"
 
 
 def check_installed(words: Sequence[str]) -> None:
     """Raises MissingResource, with the command that installs it, for a word of an extra."""
     for word in words:
         module, extra = _EXTRAS.get(word, ("", ""))
-        if module and not is_there(module):
+        if module and not is_installed(module):
             raise MissingResource(f"{word} needs an extra: pip install 'specframe[{extra}]'")
 
 
-def is_there(module: str) -> bool:
-    """Whether a module could be imported."""
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is the package above it
+    except ModuleNotFoundError:  # the package above it is missing too
         return False
-
-
-def check_sweeper(sweeper: DictConfig, objective: str) -> None:
-    """Raises ConfigError for a sweeper that would look for the worst."""
-    if "direction" in sweeper and str(sweeper.direction).rpartition(".")[2] != "maximize":
-        raise ConfigError(
-            f"hydra.sweeper.direction={sweeper.direction}: {OBJECTIVE}={objective} is better when "
-            "it is higher; use hydra/sweeper=maximise, or hydra.sweeper.direction=maximize"
-        )
-
-
-def go_on(command: Sequence[str], sweep: Path | None) -> str:
-    """The command that goes on with a sweep where it stopped; "" if there is none."""
-    if sweep is None:
-        return ""
-    own = Path(command[0]).name == "__main__.py"
-    words = [word for word in command[1:] if not word.startswith(f"{_FOLDER}=")]
-    program = ["python", "-m", "specframe"] if own else [Path(command[0]).name]
-    return "go on with: " + shlex.join([*program, *words, f"{_FOLDER}={os.path.relpath(sweep)}"])

@@ -1,1 +1,1 @@
-"""Hydra callbacks that tell a tracker of every run. No tracker is a dependency."""
+"""Trackers: Hydra callbacks that log every run elsewhere. None of them is a dependency."""

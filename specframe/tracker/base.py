@@ -1,4 +1,4 @@
-"""The contract of a tracker: it is told of every run that ended, alone or as a point of a sweep."""
+"""The contract of a tracker, which logs every run that ends, alone or as a point of a sweep."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from specframe.errors import MissingResource
-from specframe.sweep.extras import is_there
-from specframe.sweep.point import OK, TRACKER_ERRORS, Point, flat, plain
-from specframe.sweep.table import numbers_in
+from specframe.sweep.extras import is_installed
+from specframe.sweep.point import OK, TRACKER_ERRORS, PointRecord, flat, plain_config
+from specframe.sweep.point_numbers import numbers_in
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """What a tracker is told. name: of the run's folder; sweep: of the sweep's folder, None for a
-    run alone. config: choices and values by dotted key; numbers: finite, by the names of the
-    sweep's table."""
+    """A run that ended, as a tracker logs it."""
 
-    name: str
-    sweep: str | None
+    name: str  # of its folder
+    sweep: str | None  # the name of the sweep's folder, None for a run alone
     directory: Path
-    status: str
-    config: dict[str, str | int | float | bool]
-    numbers: dict[str, float]
+    status: str  # ok, skipped or failed
+    config: dict[str, str | int | float | bool]  # choices and values by dotted key
+    numbers: dict[str, float]  # finite ones, by the names of the sweep's table
 
 
 class Tracker(Callback):
-    """word: of the command line; package: what it imports; a failure of it fails the command, but
-    neither the run nor the sweep."""
+    """A callback of Hydra that logs runs.
 
-    word: ClassVar[str]
-    package: ClassVar[str]
+    When one fails, the command ends with code 1, but neither the run nor the sweep is ended by it.
+    """
+
+    word: ClassVar[str]  # as in tracker=word
+    package: ClassVar[str]  # what it imports; specframe does not depend on it
 
     def __init__(self) -> None:
-        """Raises MissingResource, before any work, where the package is not there."""
-        if not is_there(self.package):
+        """Raises MissingResource, before any work, if the package is not installed."""
+        if not is_installed(self.package):
             raise MissingResource(
                 f"tracker={self.word} needs a package: pip install {self.package}"
             )
 
     @abstractmethod
     def log(self, run: TrackedRun) -> None:
-        """Hand over a run that ended."""
+        """Log a run that ended. Whatever this raises is reported, and fails the command."""
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Called by Hydra, in the process that ran the job."""
         directory = Path(config.hydra.runtime.output_dir)
-        point = Point.read(directory)
+        point = PointRecord.read(directory)
         marker = directory / f".{self.word}"
         if point is not None and point.reused and marker.exists():
-            return  # it was told when the point was finished
+            return  # it was logged when the point was finished
         errors = directory / TRACKER_ERRORS
         try:
             self.log(_run(config, directory, OK if point is None else point.status))
         except Exception:
             errors.write_text(traceback.format_exc(), encoding="utf-8")
-            raise  # Hydra makes a warning of it, the command line an error
+            raise  # Hydra turns this into a warning, the command line turns that into an error
         errors.unlink(missing_ok=True)
         marker.touch()
 
@@ -72,7 +72,7 @@ class Tracker(Callback):
 def _run(config: DictConfig, directory: Path, status: str) -> TrackedRun:
     chosen: Any = OmegaConf.to_container(config.hydra.runtime.choices)
     choices = {key: value for key, value in chosen.items() if value is not None and "/" not in key}
-    values = {**choices, **dict(flat(plain(config)))}
+    values = {**choices, **dict(flat(plain_config(config)))}
     swept = config.hydra.mode == RunMode.MULTIRUN
     return TrackedRun(
         name=directory.name,

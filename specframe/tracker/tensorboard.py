@@ -9,8 +9,10 @@ from specframe.tracker.base import TrackedRun, Tracker
 
 
 class TensorBoard(Tracker):
-    """Writes `tensorboard/` in each run's folder; `tensorboard --logdir` takes a run's folder or a
-    sweep's."""
+    """Writes `tensorboard/` in each run's folder.
+
+    `tensorboard --logdir` takes the folder of a run or of a sweep.
+    """
 
     word: ClassVar[str] = "tensorboard"
     package: ClassVar[str] = "tensorboard"
@@ -19,7 +21,7 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         with SummaryWriter(str(run.directory / "tensorboard")) as writer:
-            told = {**run.config, "status": run.status}
-            writer.add_text("config", f"```\n{json.dumps(told, indent=1)}\n```")
+            settings = {**run.config, "status": run.status}
+            writer.add_text("config", f"```\n{json.dumps(settings, indent=1)}\n```")
             # With the run's own folder as its name, the row stands beside its scalars.
-            writer.add_hparams(told, run.numbers, run_name=".")
+            writer.add_hparams(settings, run.numbers, run_name=".")

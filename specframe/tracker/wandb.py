@@ -1,4 +1,4 @@
-"""Weights & Biases: a run with its configuration and summary, off-line unless told."""
+"""Weights & Biases: a run with its configuration and numbers, off-line by default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WandB(Tracker):
     def log(self, run: TrackedRun) -> None:
         import wandb
 
-        made = wandb.init(
+        logged = wandb.init(
             project=self.project,
             mode=self.mode,
             dir=str(run.directory),
@@ -32,5 +32,5 @@ class WandB(Tracker):
             reinit="create_new",
             settings=wandb.Settings(silent=True),
         )
-        made.log(run.numbers)
-        made.finish(exit_code=0 if run.status == OK else 1)
+        logged.log(run.numbers)
+        logged.finish(exit_code=0 if run.status == OK else 1)

@@ -12,8 +12,8 @@ from omegaconf import open_dict
 from specframe import load
 from specframe.cache.dynamic import DynamicCache as DynamicCache
 from specframe.cache.static import StaticCache as StaticCache
-from specframe.compose import build
 from specframe.compose.build import plan
+from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose
 from specframe.drafter.base import DRAFTERS
 from specframe.drafter.lm import LM
@@ -26,9 +26,9 @@ from tests.methods import Cascade
 
 
 @pytest.fixture(autouse=True)
-def _own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_weights() -> None:
     """Every test starts with nothing loaded."""
-    monkeypatch.setattr(build._targets, "held", {})
+    LoadedModels.shared().clear()
 
 
 @pytest.fixture
@@ -131,9 +131,11 @@ def test_weights_stay_loaded_between_points() -> None:
 
 
 def test_only_a_few_models_are_kept() -> None:
+    models = LoadedModels()
     for seed in range(6):
-        load(["target=toy", "drafter=none", f"target.table_seed={seed}"])
-    assert len(build._targets.held) <= 3
+        load(["target=toy", "drafter=none", f"target.table_seed={seed}"], models=models)
+    assert models.num_targets == 3
+    assert LoadedModels.shared().num_targets == 0
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

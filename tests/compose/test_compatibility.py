@@ -39,8 +39,14 @@ REGISTRIES = {
 }
 
 
+def word_of(cls: type) -> str:
+    """The word of a component, which is its module's name; that of a test is its own name."""
+    module = cls.__module__
+    return module.rpartition(".")[2] if module.startswith("specframe.") else cls.__name__.lower()
+
+
 def classes(**chosen: Any) -> Classes:
-    """A composition of classes; words are their names in lower case."""
+    """A composition of classes."""
     plain: dict[str, Any] = {
         "target": HF,
         "drafter": LM,
@@ -49,7 +55,7 @@ def classes(**chosen: Any) -> Classes:
         "cache": DynamicCache,
     }
     picked = plain | chosen
-    return Classes(**picked, words={axis: cls.__name__.lower() for axis, cls in picked.items()})
+    return Classes(**picked, words={axis: word_of(cls) for axis, cls in picked.items()})
 
 
 def refused(how: How = "place", lossless: bool = False, **chosen: Any) -> str:

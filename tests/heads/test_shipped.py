@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from specframe import load
-from specframe.compose import build, catalogue
+from specframe.compose import catalogue
+from specframe.compose.loaded_models import LoadedModels
 from specframe.errors import ConfigError
 from specframe.heads import shipped
 from specframe.heads.choice import HeadChoice
@@ -33,8 +34,8 @@ PROMPT = (5, 17, 42, 17, 42, 8)
 
 
 @pytest.fixture(autouse=True)
-def _own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build._targets, "held", {})
+def _own_weights() -> None:
+    LoadedModels.shared().clear()
 
 
 @pytest.fixture

@@ -14,20 +14,30 @@ from omegaconf import OmegaConf
 from pyarrow import parquet
 
 from specframe.errors import ConfigError
-from specframe.sweep import table as gather
-from specframe.sweep.extras import check_sweeper, go_on
-from specframe.sweep.multirun import Manner, by_weights, run_point
-from specframe.sweep.point import FAILED, OK, SKIPPED, Point, PointPlace, config_hash, points_of
+from specframe.sweep.order import by_weights
+from specframe.sweep.point import (
+    FAILED,
+    OK,
+    SKIPPED,
+    PlannedPoint,
+    PointRecord,
+    config_hash,
+    points_of,
+)
+from specframe.sweep.point_numbers import numbers_in
+from specframe.sweep.resume import resume_command
+from specframe.sweep.run_point import Sweeper, check_direction, run_point
+from specframe.sweep.table import best, rows_of, summary, write
 
-BASIC = Manner(keep=True, objective="acceptance_length")
-OPTUNA = Manner(keep=False, objective="speedup")
+BASIC = Sweeper(optimises=False, objective="acceptance_length")
+OPTUNA = Sweeper(optimises=True, objective="speedup")
 
 
-def place(folder: Path, number: int = 0, **config: Any) -> PointPlace:
+def place(folder: Path, number: int = 0, **config: Any) -> PlannedPoint:
     directory = folder / f"p{number}"
     directory.mkdir(parents=True, exist_ok=True)
     values = {"seed": number, "tree": {"name": "chain", "depth": 2}} | config
-    return PointPlace(
+    return PlannedPoint(
         directory=directory,
         number=number,
         command="this",
@@ -95,11 +105,11 @@ def test_a_point_is_done_once(tmp_path: Path) -> None:
     run_point(leaves(tmp_path, 0, {"acceptance_length": 2.0}, "metrics.json"), here, BASIC)
     never = raises(AssertionError("it is finished"))
     run_point(never, replace(here, command="later"), BASIC)
-    held = Point.read(here.directory)
+    held = PointRecord.read(here.directory)
     assert held is not None
     assert (held.status, held.reused, held.command) == (OK, True, "later")
     run_point(raises(RuntimeError("boom")), replace(here, config_hash="another"), BASIC)
-    after = Point.read(here.directory)
+    after = PointRecord.read(here.directory)
     assert after is not None
     assert (after.status, after.reason) == (FAILED, "RuntimeError: boom")
     assert "boom" in (here.directory / "traceback.txt").read_text()
@@ -115,7 +125,7 @@ def test_a_point_is_done_once(tmp_path: Path) -> None:
 def test_half_a_record_is_none(tmp_path: Path, content: str) -> None:
     here = place(tmp_path)
     (here.directory / "status.json").write_text(content)
-    assert Point.read(here.directory) is None
+    assert PointRecord.read(here.directory) is None
     assert points_of(tmp_path, "this") == []
     run_point(lambda: None, here, BASIC)
     assert [point.status for point in points_of(tmp_path, "this")] == [OK]
@@ -157,27 +167,30 @@ def test_an_objective_that_is_no_number_is_refused(tmp_path: Path, value: Any) -
         ConfigError, match=r"objective=speedup: .*it has .*acceptance_length.*bench"
     ):
         run_point(work, place(tmp_path), OPTUNA)
-    other = Manner(keep=False, objective="acceptance_length")
+    other = Sweeper(optimises=True, objective="acceptance_length")
     assert run_point(raises(AssertionError()), place(tmp_path), other) == 2.0
 
 
 def test_the_worst_is_not_looked_for() -> None:
-    check_sweeper(OmegaConf.create({"direction": "maximize"}), "speedup")
-    check_sweeper(OmegaConf.create({"params": None}), "speedup")
+    check_direction(OmegaConf.create({"direction": "maximize"}), "speedup")
+    check_direction(OmegaConf.create({"params": None}), "speedup")
     with pytest.raises(ConfigError, match="direction=minimize: objective=speedup is better when"):
-        check_sweeper(OmegaConf.create({"direction": "minimize"}), "speedup")
+        check_direction(OmegaConf.create({"direction": "minimize"}), "speedup")
 
 
 def test_the_command_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["/x/specframe/__main__.py", "-m", "seed=1,2", "hydra.sweep.dir=old", "prompt=a b"]
     told = "go on with: python -m specframe -m seed=1,2 'prompt=a b' hydra.sweep.dir=out/a"
-    assert go_on(words, tmp_path / "out" / "a") == told
-    assert go_on(["/bin/specframe"], tmp_path / "a") == "go on with: specframe hydra.sweep.dir=a"
-    assert go_on(words, None) == ""
+    assert resume_command(words, tmp_path / "out" / "a") == told
+    assert (
+        resume_command(["/bin/specframe"], tmp_path / "a")
+        == "go on with: specframe hydra.sweep.dir=a"
+    )
+    assert resume_command(words, None) == ""
 
 
-def swept(folder: Path) -> list[Point]:
+def swept(folder: Path) -> list[PointRecord]:
     """Three points: one generated, one benchmarked, one that failed."""
     generated = {"acceptance_length": 2, "tokens_per_s": 30.5, "num_tokens": 64, "synthetic": False}
     depths = [{"depth": 1, "num_accepted": 3}, {"depth": 2, "num_accepted": 1}]
@@ -200,7 +213,7 @@ def swept(folder: Path) -> list[Point]:
 
 
 def test_a_row_a_point(tmp_path: Path) -> None:
-    files = gather.write(swept(tmp_path), tmp_path)
+    files = write(swept(tmp_path), tmp_path)
     assert [file.name for file in files] == ["sweep.csv", "sweep.parquet"]
     with files[0].open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -232,7 +245,7 @@ def test_points_of_replays_have_their_numbers(tmp_path: Path) -> None:
         found = {"recorded": {"seed": 3}, "rows": rows}
         one = place(tmp_path, number, seed=number)
         run_point(leaves(tmp_path, number, found, "replay.json"), one, BASIC)
-    single, several = gather.table(points_of(tmp_path, "this"))
+    single, several = rows_of(points_of(tmp_path, "this"))
     assert (single["acceptance_length"], single["max_nodes"]) == (1.5, 4)
     assert "acceptance_length" not in several
 
@@ -240,7 +253,7 @@ def test_points_of_replays_have_their_numbers(tmp_path: Path) -> None:
 def test_what_a_terminal_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     points = swept(tmp_path)
-    header, *lines, counts = gather.summary(points).splitlines()
+    header, *lines, counts = summary(points).splitlines()
     shown = header.split()
     assert shown[:2] == ["status", "seed"]
     assert shown[-4:] == ["acceptance_length", "tokens_per_s", "speedup", "folder"]
@@ -249,10 +262,10 @@ def test_what_a_terminal_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "1.25" in lines[1]
     assert lines[2].endswith("RuntimeError: out of memory")
     assert counts == "2 ok, 0 skipped, 1 failed"
-    assert gather.best(points, "speedup") == (
+    assert best(points, "speedup") == (
         "highest speedup 1.250: seed=1 tree.depth=4 tree.paths=[[0], [1]] (p1)"
     )
-    assert gather.best(points[2:], "speedup") is None
+    assert best(points[2:], "speedup") is None
 
 
 def test_what_follows_from_a_choice_is_not_shown(tmp_path: Path) -> None:
@@ -264,8 +277,8 @@ def test_what_follows_from_a_choice_is_not_shown(tmp_path: Path) -> None:
         here = replace(here, choices={"tree": tree}, overrides=[f"tree={tree}", f"seed={seed}"])
         run_point(lambda: None, here, BASIC)
     points = points_of(tmp_path, "this")
-    assert gather.summary(points).splitlines()[0].split() == ["status", "tree", "seed", "folder"]
-    assert {"tree", "tree.depth", "seed"} <= set(gather.table(points)[0])
+    assert summary(points).splitlines()[0].split() == ["status", "tree", "seed", "folder"]
+    assert {"tree", "tree.depth", "seed"} <= set(rows_of(points)[0])
 
 
 def test_a_moved_folder_and_other_commands(tmp_path: Path) -> None:
@@ -276,4 +289,4 @@ def test_a_moved_folder_and_other_commands(tmp_path: Path) -> None:
     assert [Path(point.directory) for point in points] == [
         tmp_path / "b" / f"p{i}" for i in range(3)
     ]
-    assert gather.numbers_of(points[0])["acceptance_length"] == 2
+    assert numbers_in(Path(points[0].directory))["acceptance_length"] == 2

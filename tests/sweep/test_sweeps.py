@@ -16,6 +16,7 @@ import pytest
 
 import specframe
 from specframe.compose import build
+from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose
 
 REPOSITORY = Path(specframe.__file__).parents[1]
@@ -176,8 +177,7 @@ def test_weights_stay_loaded_between_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = []
-    monkeypatch.setattr(build._targets, "held", {})
-    monkeypatch.setattr(build, "_heads", build.Heads())
+    LoadedModels.shared().clear()
     load = build.Plan.load
 
     def watched(self: build.Plan) -> Any:

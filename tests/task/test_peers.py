@@ -18,7 +18,6 @@ from specframe.compose.build import plan
 from specframe.compose.overrides import compose, replaced
 from specframe.errors import ConfigError
 from specframe.plugins import bootstrap
-from specframe.registry import Registry
 from specframe.task.base import Job
 from specframe.task.benchmark import Benchmark
 from specframe.task.benchmark import peers as peers_module
@@ -352,12 +351,10 @@ def test_a_folder_is_all_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "mine" / "mine.py").write_text(PLUGIN, encoding="utf-8")
     monkeypatch.setattr(peers_module, "PEERS", dict(peers_module.PEERS))
     monkeypatch.setenv("SPECFRAME_PLUGINS", str(tmp_path))
-    held = Registry.plugins
     try:
         bootstrap()
         assert task("peers=mine").run(job(tmp_path / "run")) == 0
     finally:
-        Registry.plugins = held
         monkeypatch.undo()
         bootstrap()
         for name in [name for name in sys.modules if name.startswith("specframe.ext.mine")]:

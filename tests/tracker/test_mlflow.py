@@ -53,7 +53,7 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str, **held: Any) -> None:
 
 
 def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(base, "is_there", lambda package: True)
+    monkeypatch.setattr(base, "is_installed", lambda package: True)
     module(monkeypatch, "mlflow")
     module(monkeypatch, "mlflow.tracking", MlflowClient=Client)
     # MLflow's own rule for names.
@@ -90,6 +90,6 @@ def test_runs_of_an_experiment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "is_there", lambda package: False)
+    monkeypatch.setattr(base, "is_installed", lambda package: False)
     with pytest.raises(MissingResource, match="tracker=mlflow needs a package: pip install mlflow"):
         MLflow(uri=None, experiment="mine")

@@ -16,7 +16,7 @@ from specframe.tracker.wandb import WandB
 
 
 def test_a_run_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(base, "is_there", lambda package: True)
+    monkeypatch.setattr(base, "is_installed", lambda package: True)
     seen: dict[str, Any] = {}
 
     class Made:
@@ -48,6 +48,6 @@ def test_a_run_of_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "is_there", lambda package: False)
+    monkeypatch.setattr(base, "is_installed", lambda package: False)
     with pytest.raises(MissingResource, match="tracker=wandb needs a package: pip install wandb"):
         WandB(project="mine", mode="offline")

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from specframe.errors import ConfigError, MissingResource
-from specframe.registry import Registry, no_such_option
+from specframe.errors import ConfigError, MissingResource, no_such_option
+from specframe.registry import Registry
 
 PEERS: dict[str, type[Peer]] = {}  # by name, in the order in which they are measured
 C = TypeVar("C", bound="type[Peer]")
@@ -83,10 +83,8 @@ def peers(name: str | None = None) -> list[Peer]:
 
     Raises ConfigError for a name that is none, MissingResource for one whose package is missing.
     """
-    if Registry.plugins is not None:
-        Registry.plugins.bring_all()
+    failures = Registry.import_plugins()
     if name is not None and name not in PEERS:
-        failures = Registry.plugins.failures() if Registry.plugins else {}
         raise ConfigError(f"task.compare: {no_such_option('peers', name, PEERS, failures)}")
     chosen = [PEERS[name]] if name is not None else list(PEERS.values())
     here = [one for one in chosen if importlib.util.find_spec(one.package) is not None]

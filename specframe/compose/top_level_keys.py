@@ -1,4 +1,4 @@
-"""The keys that belong to no component: their schema, and what they name."""
+"""The keys that belong to no component (`prompt`, `seed`, `device`, ...): types, ranges, checks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Annotated, Any
 
 import torch
 
+from specframe.compose.binding import bind
 from specframe.errors import ConfigError
 from specframe.law.sampling import SamplingConfig, load_object
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
+from specframe.session.engine import Settings
 from specframe.session.stopping import StopConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopKeys:
-    """The schema of the keys that belong to no component."""
+class TopLevelKeys:
+    """Name, type and range of each key; conf/config.yaml says what it means."""
 
     prompt: str | int | float | None
     prompts: str | None
@@ -31,10 +33,33 @@ class TopKeys:
     expects: dict[str, Any] | None
 
 
-def check_named(
-    top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, data: bool
-) -> None:
-    """What the configuration names must be there and make sense. Raises ConfigError."""
+def bind_top_level(plain: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
+    """The checked keys that belong to no component, and the settings of an engine among them.
+
+    plain: a whole configuration; what it says about `sampling` and `stop` is bound as well. Raises
+    ConfigError.
+    """
+    groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
+    keys = {key: value for key, value in plain.items() if key not in {*groups, "hydra"}}
+    top = bind(TopLevelKeys, keys, where="")
+    sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
+    stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
+    _check(top, sampling, stop, data=plain.get("data") is not None)
+    settings = Settings(
+        seed=top["seed"],
+        max_new_tokens=top["max_new_tokens"],
+        sampling=sampling,
+        stop=stop,
+        raw=top["raw"],
+    )
+    return top, settings
+
+
+def _check(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, data: bool) -> None:
+    """Check what the types cannot say: files and classes exist, keys do not contradict each other.
+
+    data: whether the run has a `data=` word. Raises ConfigError.
+    """
     if top["prompt"] is not None and top["prompts"] is not None:
         raise ConfigError("prompt and prompts are both given; keep one")
     if data and (top["prompt"] is not None or top["prompts"] is not None):
@@ -58,7 +83,7 @@ def check_named(
 
 
 def device_of(name: str) -> torch.device:
-    """The device of `device=name`. Raises ConfigError where this machine has none."""
+    """The device that `device=name` means. Raises ConfigError if this machine does not have it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,8 +1,10 @@
-"""Compositions inside a composition: drafters over others, and the loops that some are handed."""
+"""Configurations that follow from a run's own: of its draft model, inner loop and plain decoding.
+
+Composition makes them, since a drafter may not know how the run that uses it was composed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from specframe.compose import catalogue
-from specframe.compose.axes import Bound, bind_axis, with_members
-from specframe.compose.members import members
+from specframe.compose.axes import BoundOption
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError
 from specframe.records import InnerLoop
@@ -19,26 +20,11 @@ from specframe.records import InnerLoop
 _NO_STOP: dict[str, Any] = {"eos": [], "strings": None, "criteria": None}
 
 
-def bind_drafter(values: dict[str, Any], word: str | None = None, where: str = "drafter") -> Bound:
-    """A drafter with the options that it lists, and theirs. Raises ConfigError."""
-    with catalogue.configuration() as loader:
-        listed = list(members(where, values, loader))
-    words = {one.word for one in listed}
-    own = {key: value for key, value in values.items() if key not in words}
-    bound = [
-        bind_drafter(one.values, one.word, one.where)
-        if one.axis == "drafter"
-        else bind_axis(one.axis, one.values, one.word, where=one.where)
-        for one in listed
-    ]
-    made = replace(bind_axis("drafter", own, word, where=where), given=values)
-    return with_members(made, bound)
+def draft_config(word: str | None, target: BoundOption) -> dict[str, Any]:
+    """The values of the target option that a drafter's `model` names; a path means target=hf.
 
-
-def draft_config(word: str | None, target: Bound) -> dict[str, Any]:
-    """The values of a drafter's model: a target option, else a path for target=hf.
-
-    In the dtype of the target. Raises ConfigError where neither `word` nor the target names one.
+    The draft model has the dtype of the target. Raises ConfigError if neither `word` nor the
+    target names a draft.
     """
     word = word or target.values.get("draft")
     if word is None:
@@ -57,44 +43,44 @@ def draft_config(word: str | None, target: Bound) -> dict[str, Any]:
 
 
 def _is_one_folder(word: str, path: str | None) -> bool:
-    """Whether two spellings name one folder or file here; else it would be loaded twice."""
+    """Whether two spellings name the same existing folder, which is then loaded only once."""
     places = [Path(place) for place in (word, path) if place]
     return len(places) == 2 and all(map(Path.exists, places)) and places[0].samefile(places[1])
 
 
 def inner_config(
-    drafter: Bound, target: Bound, config: dict[str, Any], device: torch.device
+    drafter: BoundOption, target: BoundOption, config: dict[str, Any], device: torch.device
 ) -> DictConfig:
-    """The composition of a drafter's inner loop, on the same device, in the run's `config`.
+    """The configuration of a drafter's inner loop, on the same device as the run.
 
-    Its words are the drafter's members with its `model` as the target, or a mapping
-    `{axis: word, key: value}` under the name of the constructor's parameter. It samples as the run
-    does, with noise of its own, and never ends a text by itself.
+    config: the run's own. The words are the options that the drafter lists, with its `model` as the
+    target; or a mapping `{axis: word, key: value}` under the name of the constructor's parameter.
+    The inner loop samples as the run does, but from a seed of its own, and nothing stops it.
     """
     (name,) = (name for name, hint in drafter.hints.items() if hint is InnerLoop)
     cache = config["cache"]
     parts: dict[str, Any] = {"runtime": config["runtime"], "stop": _NO_STOP}
     parts["sampling"] = config["sampling"]
-    # The run's capacity is one for its target's keys.
+    # The run's capacity is meant for the keys of its target.
     parts["cache"] = cache | {"capacity": None} if "capacity" in cache else cache
     words: dict[str, Any] = {"seed": config["seed"] + 1, "device": device}
     words["max_new_tokens"] = config["max_new_tokens"]
-    if drafter.members:
-        parts |= {one.axis: one.given for one in drafter.members}
+    if drafter.nested:
+        parts |= {option.axis: option.given for option in drafter.nested}
         parts["target"] = draft_config(drafter.given.get("model"), target)
     else:
         words |= drafter.given.get(name) or {}
-    told = {key.partition(".")[0] for key in words}
-    made = compose([f"{key}={value}" for key, value in words.items()])
-    with open_dict(made):
+    composed = compose([f"{key}={value}" for key, value in words.items()])
+    chosen = {key.partition(".")[0] for key in words}
+    with open_dict(composed):
         for axis, values in parts.items():
-            if axis not in told:
-                made[axis] = values
-    return made
+            if axis not in chosen:
+                composed[axis] = values
+    return composed
 
 
 def undrafted_config(config: dict[str, Any]) -> DictConfig:
-    """The run's composition without a draft: what its text is if nobody drafts."""
+    """The configuration of plain decoding, which gives the text that the run must give."""
     plain = {"drafter": "none", "tree": "chain", "accept": "match"}
     with catalogue.configuration() as loader:
         options = {axis: catalogue.schema(loader, axis, word) for axis, word in plain.items()}
