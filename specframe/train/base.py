@@ -113,7 +113,8 @@ class Recipe(ABC):
 
     def head_in(self, net: Any) -> nn.Module:
         """What of a module in training is the head that `load` gives."""
-        return net
+        head: nn.Module = net
+        return head
 
     def started(self, net: Any) -> None:
         """A module in training has just taken over the weights that `load` gave."""
