@@ -2,7 +2,8 @@
 
     python .ci/ship.py runs/eagle/head smollm2 --tree runs/calibrate/tree_greedy.json
 
-The head's own folder is not changed. tests/heads/test_shipped.py tells whether what ships is complete.
+The head's own folder is not changed. tests/heads/test_shipped.py tells whether what ships is
+complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the README tells a reader to write is written and run.
+"""What the READMEs tell a reader to write is written, composed and run.
 
 A fenced block whose first line is a comment that names a file under `plugins/` is that file:
 
@@ -8,16 +8,34 @@ A fenced block whose first line is a comment that names a file under `plugins/` 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from specframe.compose import catalogue
+from specframe.compose.axes import AXES
+from specframe.compose.build import plan
+from specframe.compose.overrides import compose
+from specframe.report.results import MARKER, readmes
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+MAX_LINES, MAX_WIDTH = 150, 160  # of the README at the top
+PAGES = [*readmes(), *sorted((ROOT / ".github").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+COMMAND = re.compile(r"^(?:    |\$ )?(?:    )?python -m specframe(?: +(.*))?$", re.MULTILINE)
+PLACEHOLDER = re.compile(r"(?<![A-Za-z_.])[A-Z]{2,}[A-Z_]*(?![A-Za-z_.])")  # FILE, FOLDER
+FENCED = re.compile(
+    r"^(?P<marker><!-- ci: (?P<name>\w+) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 BLOCK = re.compile(r"^```\w+\n# plugins/(\S+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 SAMPLE = '''
@@ -140,9 +158,101 @@ def test_a_broken_block_is_noticed(tmp_path: Path) -> None:
 
 
 def test_the_readme_runs(tmp_path: Path) -> None:
-    text = README.read_text(encoding="utf-8")
-    if "five minutes" not in text:
-        pytest.skip("the README does not teach it yet")
-    files = blocks(text)
+    files = blocks(README.read_text(encoding="utf-8"))
     assert any(word.startswith("drafter=") for word in words(files))
+    assert sum(len(text.splitlines()) for text in files.values()) <= 15, "a plug-in in 15 lines"
     check(files, tmp_path)
+
+
+def test_the_readme_is_short() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_LINES
+    for number, line in enumerate(lines, start=1):
+        assert len(line) <= MAX_WIDTH, f"line {number} has {len(line)} characters"
+
+
+def test_ci_finds_the_commands_of_the_readme() -> None:
+    text = README.read_text(encoding="utf-8")
+    named = {each["name"]: each for each in FENCED.finditer(text) if each["name"]}
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert set(named) == set(re.findall(r"^eval \"\$\(readme (\w+)\)\"$", script, re.MULTILINE))
+    assert all(each["kind"] == "bash" for each in named.values())
+    for name, each in named.items():
+        function = script[script.index("readme() {") : script.index("# Each command")]
+        done = subprocess.run(
+            ["bash", "-c", f"{function}\nreadme {name}"],
+            env=os.environ | {"root": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout == each["body"] != ""
+
+
+def test_the_table_of_axes_lists_every_word() -> None:
+    listed: dict[str, set[str]] = {}
+    axis = ""
+    for line in README.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and len(cells) == 3:
+            axis = cells[0].strip("`") or axis
+            listed.setdefault(axis, set()).update(re.findall(r"\w+", cells[2]))
+    with catalogue.configuration() as loader:
+        for axis in (*AXES, "tracker"):
+            options = set(catalogue.options(loader, axis))
+            shipped = {
+                each for each in options if (ROOT / "conf" / axis / f"{each}.yaml").is_file()
+            }
+            names = set(AXES[axis].names()) & shipped if axis in AXES else shipped
+            assert names <= listed[axis] - {"presets"} <= options, axis
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of every specframe command that has no placeholder; the first point of a sweep."""
+    for match in COMMAND.finditer(text):
+        line = re.sub(r"\s+#\s.*$", "", match[1] or "")
+        if PLACEHOLDER.search(line):
+            continue
+        given = shlex.split(line)
+        sweep = bool({"-m", "--multirun"} & set(given))
+        given = [each for each in given if "=" in each and not each.startswith("hydra")]
+        yield [re.sub(r"=([^\[,\"']+),.*$", r"=\1", each) if sweep else each for each in given]
+
+
+def test_commands_are_found() -> None:
+    text = "    python -m specframe -m drafter=none,ngram tree.depth=3,5   # a sweep\n"
+    assert list(commands(text)) == [["drafter=none", "tree.depth=3"]]
+    assert list(commands("    $ python -m specframe prompts=FILE\n")) == []
+    assert len(list(commands(README.read_text(encoding="utf-8")))) == 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_composes(page: Path) -> None:
+    for given in commands(page.read_text(encoding="utf-8")):
+        plan(compose(given))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_linked_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(text):
+        assert "://" in link or (page.parent / link).exists(), f"{page}: {link}"
+
+
+def test_the_python_block_runs() -> None:
+    text = README.read_text(encoding="utf-8")
+    (block,) = (
+        each["body"]
+        for each in FENCED.finditer(text)
+        if each["kind"] == "python" and "import specframe\n" in each["body"]
+    )
+    small = block.replace("load([", 'load(["target=random", "max_new_tokens=8", ')
+    assert small != block
+    assert len(python("-c", small, plugins=ROOT / "plugins").splitlines()) >= 2
+
+
+def test_a_readme_types_no_measured_figure() -> None:
+    """Times and rates stand between markers alone, where result files are behind them."""
+    typed = re.compile(r"\d\s?(?:tokens/s|ms|GB/s|MB|GB)\b")
+    for page in itertools.filterfalse(lambda page: "plugins" in page.parts, readmes()):
+        text = MARKER.sub("", page.read_text(encoding="utf-8"))
+        assert not typed.search(text), f"{page}: {typed.findall(text)}"

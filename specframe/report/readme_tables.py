@@ -10,7 +10,8 @@ from specframe.errors import ConfigError
 
 Values = dict[str, Any]
 Column = tuple[str, Callable[[Values], str]]
-_WIDTH = 118  # characters of a line of prose or of recorded output
+_WIDTH = 150  # characters of a line of prose
+_OUTPUT_WIDTH = 118  # characters of a line of recorded output
 _NUM_LINES = 10  # lines of recorded output that are shown
 
 
@@ -26,7 +27,8 @@ def markdown(result: Values, table: str | None, link: str) -> str:
     lines = TABLES[name](result)
     if not lines:
         raise ConfigError(f"the result file has nothing for the table {name}")
-    return "\n".join([*lines, "", *conditions(result, link)]) + "\n"
+    gap = [] if lines[-1] == "```" else [""]  # a table ends at an empty line
+    return "\n".join([*lines, *gap, *conditions(result, link)]) + "\n"
 
 
 def conditions(result: Values, link: str) -> list[str]:
@@ -36,13 +38,20 @@ def conditions(result: Values, link: str) -> list[str]:
     place = machine.get("device") or machine["processor"] or "an unnamed processor"
     if threads and not machine.get("device"):
         place += f", {threads} thread{'s' if threads > 1 else ''}"
+    if result["kind"] == "output":  # the command stands above it, the rest is in the file
+        text = f"Recorded on {result['date']} on {place}; whole in [{_file(link)}]({link})."
+        return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     commands = "; ".join(f"`{command}`" for command in result["commands"])
     text = (
         f"Measured on {result['date']} on {place}; {versions}.{_asked(result)} "
-        f"Command: {commands}. Data: [{link.rpartition('/')[2]}]({link})."
+        f"Command: {commands}. Data: [{_file(link)}]({link})."
     )
     return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _file(link: str) -> str:
+    return link.rpartition("/")[2]
 
 
 def _asked(result: Values) -> str:
@@ -211,4 +220,4 @@ def _share(count: int | None, total: int | None) -> str:
 
 def _cut(line: str) -> str:
     line = line.rstrip()
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1].rstrip()}…"
+    return line if len(line) <= _OUTPUT_WIDTH else f"{line[: _OUTPUT_WIDTH - 1].rstrip()}…"

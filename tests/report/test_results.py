@@ -204,7 +204,8 @@ def test_what_a_command_prints_is_recorded(
     lines = markdown(read_result(path), None, "said.json").splitlines()
     assert lines[:3] == ["```text", "4", "5"]
     assert lines[3] == "x" * 117 + "…" and lines[4] == "```"
-    assert "Command: `seq 5;" in " ".join(lines)
+    assert " ".join(lines[5:]).endswith("whole in [said.json](said.json).")
+    assert read_result(path)["commands"] == ["seq 5; printf 'x%.0s' {1..300}"]
     assert "5" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="exit code 3; nothing is recorded"):
         results.record("bad", "exit 3", num_lines=3, root=tmp_path)
