@@ -23,6 +23,7 @@ from specframe.compose import catalogue
 from specframe.compose.axes import AXES
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
+from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.report.results import MARKER, readmes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -231,6 +232,18 @@ def test_every_command_composes(page: Path) -> None:
         plan(compose(given))
 
 
+def test_refusals_are_quoted_as_they_are() -> None:
+    quoted = re.compile(
+        r"^    \$ python -m specframe (.*)\n    specframe: error: (.*)$", re.MULTILINE
+    )
+    pairs = [pair for page in PAGES for pair in quoted.findall(page.read_text(encoding="utf-8"))]
+    assert pairs
+    for given, sentence in pairs:
+        with pytest.raises((ConfigError, IncompatibleComponents)) as error:
+            plan(compose(shlex.split(given)))
+        assert sentence == f"{error.value}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_is_linked_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
@@ -252,7 +265,7 @@ def test_the_python_block_runs() -> None:
 
 def test_a_readme_types_no_measured_figure() -> None:
     """Times and rates stand between markers alone, where result files are behind them."""
-    typed = re.compile(r"\d\s?(?:tokens/s|ms|GB/s|MB|GB)\b")
+    typed = re.compile(r"\d\s?(?:tokens/s|ms|GB/s)\b")
     for page in itertools.filterfalse(lambda page: "plugins" in page.parts, readmes()):
         text = MARKER.sub("", page.read_text(encoding="utf-8"))
         assert not typed.search(text), f"{page}: {typed.findall(text)}"
