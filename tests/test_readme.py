@@ -269,3 +269,14 @@ def test_a_readme_types_no_measured_figure() -> None:
     for page in itertools.filterfalse(lambda page: "plugins" in page.parts, readmes()):
         text = MARKER.sub("", page.read_text(encoding="utf-8"))
         assert not typed.search(text), f"{page}: {typed.findall(text)}"
+
+
+def test_the_changelog_names_modules_that_are_there() -> None:
+    text = (ROOT / ".github" / "CHANGELOG.md").read_text(encoding="utf-8")
+    modules = text[text.index("| module |") : text.index("| name |")]
+    rows = re.findall(r"^\| `(specframe[\w.]*)` \| `(specframe[\w.]*)` \|$", modules, re.MULTILINE)
+    assert len(rows) > 100
+    for before, now in rows:
+        path = ROOT / now.replace(".", "/")
+        there = path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+        assert there, f"{before}: {now} is gone; run .ci/moved.py"
