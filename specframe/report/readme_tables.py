@@ -12,6 +12,7 @@ Values = dict[str, Any]
 Column = tuple[str, Callable[[Values], str]]
 _WIDTH = 150  # characters of a line of prose
 _OUTPUT_WIDTH = 118  # characters of a line of recorded output
+_NUM_COMMANDS = 2  # commands that are shown, where runs of several made a table
 _NUM_LINES = 10  # lines of recorded output that are shown
 
 
@@ -42,7 +43,9 @@ def conditions(result: Values, link: str) -> list[str]:
         text = f"Recorded on {result['date']} on {place}; whole in [{_file(link)}]({link})."
         return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    commands = "; ".join(f"`{command}`" for command in result["commands"])
+    commands = "; ".join(f"`{command}`" for command in result["commands"][:_NUM_COMMANDS])
+    if len(result["commands"]) > _NUM_COMMANDS:
+        commands += f"; and {len(result['commands']) - _NUM_COMMANDS} more in the file"
     text = (
         f"Measured on {result['date']} on {place}; {versions}.{_asked(result)} "
         f"Command: {commands}. Data: [{_file(link)}]({link})."

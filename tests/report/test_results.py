@@ -156,6 +156,12 @@ def test_tables_hold_the_numbers(result: dict[str, Any]) -> None:
     assert [line.split(" | ")[0] for line in passes[2:4]] == ["| 1", "| 2"]
 
 
+def test_a_few_commands_stand_for_many(result: dict[str, Any]) -> None:
+    many = {**result, "commands": [f"command {number}" for number in range(5)]}
+    told = " ".join(markdown(many, "speed", "toy.json").split())
+    assert "Command: `command 0`; `command 1`; and 3 more in the file." in told
+
+
 def test_tables_that_a_result_cannot_fill_are_refused(result: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="no table is called speeds; use one of speed"):
         markdown(result, "speeds", "toy.json")
