@@ -2,7 +2,8 @@
 
     python .ci/ship.py runs/eagle/head smollm2 --tree runs/calibrate/tree_greedy.json
 
-The head's own folder is not changed. tests/test_shipped.py tells whether what ships is complete.
+The head's own folder is not changed. tests/heads/test_shipped.py tells whether what ships is
+complete.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specframe.data.answers import Answer, read_answers
-from specframe.data.prompts import read_prompts
-from specframe.manifest import write_json
-from specframe.shipped import HEADS
-from specframe.train.origin import earlier, portable_tree, publishable, sources
+from specframe.heads.shipped import HEADS
+from specframe.prompts.answers import Answer, read_answers
+from specframe.prompts.reader import read_prompts
+from specframe.session.manifest import write_json
+from specframe.training.origin import earlier, portable_tree, publishable, sources
 
 VOCABULARY = "vocabulary.json"
 _COUNTS = "calibration.json"  # what task=calibrate made the tree of, beside it

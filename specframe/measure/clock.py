@@ -52,6 +52,6 @@ class Clock:
     def _between(self, begin: object, end: object) -> float:
         if isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
             end.synchronize()
-            return begin.elapsed_time(end)
+            return float(begin.elapsed_time(end))
         assert isinstance(begin, float) and isinstance(end, float)
         return 1e3 * (end - begin)

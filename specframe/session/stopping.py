@@ -69,7 +69,8 @@ def _judge(criterion: _Criterion, text: Tensor, count: int) -> Tensor:
     if window is not None and first + 1 >= window:
         # A criterion with a window sees equal-length views, so one batched call answers all.
         views = text[first + 1 - window :].unfold(0, window, 1)
-        return criterion.judge(views, None)
+        verdicts: Tensor = criterion.judge(views, None)
+        return verdicts
     prefixes = [text[None, : first + 1 + place] for place in range(count)]
     return torch.cat([torch.as_tensor(criterion.judge(one, None)).view(1) for one in prefixes])
 
