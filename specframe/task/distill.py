@@ -29,7 +29,7 @@ from specframe.session.engine import Engine
 from specframe.session.manifest import identity
 from specframe.storage.lines import settings_path
 from specframe.task.base import TASKS, Job, Task
-from specframe.terminal.pace import Pace
+from specframe.terminal.progress import PromptProgress
 
 _WARPERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # a row at a time, no prefix
 
@@ -95,13 +95,15 @@ class Distill(Task):
         fast = packed(model, rows=self.batch_size) if self.packed else nullcontext()
         with AnswerFile(path, settings=settings, sort_of="task.output") as file, fast:
             keys = {(one.id, turn) for one in subjects for turn in range(len(one.record.turns))}
-            pace = Pace("distill", total=len(keys), done=len(keys & set(file.tokens_of)))
-            work = _Work(self, engine=engine, batched=batched, file=file, pace=pace)
+            progress = PromptProgress(
+                "distill", total=len(keys), done=len(keys & set(file.tokens_of))
+            )
+            work = _Work(self, engine=engine, batched=batched, file=file, progress=progress)
             try:
-                with pace:
+                with progress:
                     work.answer_all(subjects)
             finally:
-                _say(f"{len(file.tokens_of)} answers in {path}; now {pace.note()}")
+                _say(f"{len(file.tokens_of)} answers in {path}; now {progress.note()}")
                 if work.num_left_out:
                     limit = f"task.max_prompt_tokens={self.max_prompt_tokens}"
                     _say(f"{work.num_left_out} left out: longer than {limit} or than the context")
@@ -140,14 +142,20 @@ class _Work:
     """One run over the prompts."""
 
     def __init__(
-        self, task: Distill, *, engine: Engine, batched: Batched, file: AnswerFile, pace: Pace
+        self,
+        task: Distill,
+        *,
+        engine: Engine,
+        batched: Batched,
+        file: AnswerFile,
+        progress: PromptProgress,
     ) -> None:
         self.num_left_out = 0
         self._task = task
         self._engine = engine
         self._batched = batched
         self._file = file
-        self._pace = pace
+        self._progress = progress
         context = engine.parts.target.gives.max_positions or sys.maxsize
         self._longest = min(task.max_prompt_tokens, context - batched.max_new_tokens)
         self._greedy = engine.settings.sampling.temperature < GREEDY_BELOW
@@ -178,7 +186,7 @@ class _Work:
                 yield Question(subject=subject, turn=turn, tokens=tokens)
             else:
                 self.num_left_out += 1
-                self._pace.add_prompts(1)
+                self._progress.add_prompts(1)
 
     def _answer(self, batch: Sequence[Question]) -> None:
         held = self._file.tokens_of
@@ -188,12 +196,12 @@ class _Work:
         made = self._batched.answer(
             [one.tokens for one in batch],
             seed=batch_seed(self._engine.settings.seed, batch),
-            tick=self._pace.add_tokens,
+            tick=self._progress.add_tokens,
         )
         eos = self._engine.eos_ids
         pairs = zip(batch, made, strict=True)
         self._file.add([q.answered(tokens, eos=eos) for q, tokens in pairs if q.key not in held])
-        self._pace.add_prompts(len(missing))
+        self._progress.add_prompts(len(missing))
 
 
 def _generate_options(engine: Engine) -> dict[str, Any]:

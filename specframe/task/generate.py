@@ -18,6 +18,7 @@ from specframe.session.engine import Engine, Event, Generation, Prompt
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.answer import Colour, Display, one_line
+from specframe.terminal.progress import duration
 from specframe.trace.base import Asked, Tracer
 
 ERROR = "error"  # finish reason of a prompt that could not be answered
@@ -230,14 +231,10 @@ def _records(job: Job) -> list[PromptRecord]:
 
 
 def _time_left(summary: Summary, done: int, count: int) -> str:
-    """How long the rest will take at the pace so far; "" while nothing is known."""
+    """How long the rest will take at the speed so far; "" while nothing is known."""
     if not done or not summary.num_prompts:
         return ""
-    seconds = summary.total.total_s / done * (count - done)
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"about {seconds / size:.0f} {unit} left"
-    return f"about {seconds:.0f} s left"
+    return f"about {duration(summary.total.total_s / done * (count - done))} left"
 
 
 def _relative(folder: Path) -> str:

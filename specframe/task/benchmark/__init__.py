@@ -20,7 +20,7 @@ from specframe.task.benchmark.rows import ROWS, Row, RowFile, hash_of, read_refe
 from specframe.task.benchmark.scoreboard import summary
 from specframe.task.benchmark.tables import show, write_csv
 from specframe.task.benchmark.verdict import BenchmarkVerdict, verdict
-from specframe.terminal.pace import Pace
+from specframe.terminal.progress import PromptProgress
 
 
 @TASKS.register("benchmark")
@@ -143,18 +143,18 @@ class Benchmark(Task):
                 contest.learn(records[index], sequence=first[index])
         for index in left[: self.warmup]:
             contest.warm_up(records[index])
-        with Pace("benchmark", total=len(records), done=len(done)) as pace:
+        with PromptProgress("benchmark", total=len(records), done=len(done)) as progress:
             for index in left:
                 row = contest.row(
                     records[index],
                     index=index,
                     sequence=first[index],
-                    made=pace.add_tokens,
+                    made=progress.add_tokens,
                 )
                 file.add(row)
                 if row.error is not None:
                     sys.stderr.write(f"specframe: prompt {index + 1}: {row.error}\n")
-                pace.add_prompts(1)
+                progress.add_prompts(1)
 
     def _records(self, job: Job) -> list[PromptRecord]:
         if job.prompt is not None:

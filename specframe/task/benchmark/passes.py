@@ -14,7 +14,7 @@ from specframe.session.engine import Engine
 from specframe.task.benchmark.compared import PeerSide, WeightsKey, weights_key
 from specframe.task.benchmark.peers import Peer, PeerQuestion
 from specframe.task.benchmark.sides import Side, plain_side
-from specframe.terminal.steps import Steps
+from specframe.terminal.progress import StepProgress
 
 CONTEXT = 128  # tokens behind which passes are measured
 _ROUNDS = 3  # times that each pass is measured, after one that does not count
@@ -58,12 +58,12 @@ def passes_of(
     chosen = [side for side in ours if first[id(side.engine.parts.target)] is side]
     engines = [plain_side(side.name, side.engine).engine for side in chosen]
     found, told = [], set[WeightsKey]()
-    with Steps("passes", total=_ROUNDS * len(engines)) as steps:
+    with StepProgress("passes", total=_ROUNDS * len(engines)) as progress:
         for engine in engines:
             key = weights_key(engine)
             own = [(peer, asked) for peer, asked, of in peers if of == key and key not in told]
             told.add(key)
-            found.append(_measured(engine, list(rows), own, (capacity, steps.add)))
+            found.append(_measured(engine, list(rows), own, (capacity, progress.add)))
     return found
 
 

@@ -23,7 +23,7 @@ from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.calibrate.heatmap import cell, heatmap
-from specframe.terminal.pace import Pace
+from specframe.terminal.progress import PromptProgress
 from specframe.tree.base import Depth, MaxNodes
 
 _TITLE = "right guesses by rank, in % of those judged"
@@ -116,14 +116,14 @@ def _count(job: Job, counts: RankCounts) -> int:
     """Go through all prompts; returns how many could not be answered."""
     records, skipped = _records(job), 0
     calibrator = Calibrator(job.engine, counts)
-    with Pace("calibrate", total=len(records), done=0) as pace:
+    with PromptProgress("calibrate", total=len(records), done=0) as progress:
         for number, record in enumerate(records, start=1):
             try:
-                pace.add_tokens(calibrator.count(record.turns[0], sequence=number - 1))
+                progress.add_tokens(calibrator.count(record.turns[0], sequence=number - 1))
             except ConfigError as error:
                 skipped += 1
                 sys.stderr.write(f"specframe: prompt {number}: {' '.join(str(error).split())}\n")
-            pace.add_prompts(1)
+            progress.add_prompts(1)
     return skipped
 
 

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from specframe.errors import ConfigError
@@ -81,12 +80,7 @@ class ChatKeep:
         self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._file.close()
         write_json(self._folder / "metrics.json", self.summary.as_dict())
 

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from specframe.measure.meter import Meter
@@ -110,12 +110,7 @@ class Interrupt:
             self._held = signal.signal(signal.SIGINT, self._hear)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._held is not None:
             signal.signal(signal.SIGINT, self._held)
 

@@ -19,7 +19,7 @@ from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.profile.findings import Findings, split_of
 from specframe.task.profile.roofline import roofline
-from specframe.terminal.steps import Steps
+from specframe.terminal.progress import StepProgress
 
 _DEPTH, _TOP_K = 5, 8  # of the short count of right guesses
 Count = Annotated[int, Range(1, 4096)]
@@ -108,21 +108,23 @@ class Profile(Task):
             repeats=repeats,
         )
         known = self._given(job)
-        with Steps("profile", total=extent.num_steps + self.sample.prompts + 1) as steps:
+        with StepProgress("profile", total=extent.num_steps + self.sample.prompts + 1) as progress:
             capacity = job.config["cache"].get("capacity")
-            costing = Costing(engine, extent, capacity=capacity, tick=steps.add)
+            costing = Costing(engine, extent, capacity=capacity, tick=progress.add)
             costs = costing.table()
             weights = Weights.of(engine.parts.target, engine.parts.cache)
             ceilings = measured(engine.parts.target, costing.now)
             if known is None:
-                costs = with_shares(costs, engine, job.config, sample=self.sample, tick=steps.add)
+                costs = with_shares(
+                    costs, engine, job.config, sample=self.sample, tick=progress.add
+                )
             else:
                 costs = replace(costs, right=dict.fromkeys(costs.drafts, known))
             shares = dict(costs.right)
             for source in costing.looked_up:
-                given = known or judged(engine, source, self.sample, steps.add)
+                given = known or judged(engine, source, self.sample, progress.add)
                 shares[source] = given
-            split = split_of(engine, costs, self.sample, steps.add)
+            split = split_of(engine, costs, self.sample, progress.add)
         passes = _passes(costs, weights)
         return _Measured(
             costs=costs,

@@ -22,7 +22,7 @@ from specframe.task.base import TASKS, Job, Task
 from specframe.task.replay.recorded import Record, read_record
 from specframe.task.replay.scoring import Scorer, scorer
 from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit
-from specframe.terminal.pace import Pace
+from specframe.terminal.progress import PromptProgress
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
 
 _PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
@@ -74,10 +74,10 @@ class Replay(Task):
         rule = _rule(job.config)
         scored = scorer(rule, record.settings)
         rows = []
-        with Pace("replay", total=len(policies), done=0) as pace:
+        with PromptProgress("replay", total=len(policies), done=0) as progress:
             for policy in policies:
                 rows.append(self._row(job.config, record, policy, scored))
-                pace.add_prompts(1)
+                progress.add_prompts(1)
         found = {
             "trace": str(record.folder),
             "recorded": record.settings,
