@@ -203,7 +203,7 @@ def _proposal(bound: dict[str, Bound], sampling: SamplingConfig, *, require_loss
     )
     greedy = sampling.temperature < GREEDY_BELOW
     how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
-    if bound["task"].cls.loads:
+    if bound["task"].cls.uses_engine:
         check(classes, how=how, require_lossless=require_lossless)
     return how
 
@@ -229,7 +229,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))
 
-    engine = made.load() if task.loads else None
+    engine = made.load() if task.uses_engine else None
     job = Job(
         engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
         config=made.config,
@@ -237,7 +237,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompt=None if made.top["prompt"] is None else str(made.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
-        words=overrides,
+        overrides=overrides,
         trace=made.bound["trace"].make(),
     )
     parts = None if engine is None else engine.parts

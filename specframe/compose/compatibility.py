@@ -42,7 +42,7 @@ def resolve_proposal(asked: ProposalKind, classes: Classes, *, greedy: bool) -> 
 def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
     """A trace takes time, so that runs which are measured have none. Raises
     IncompatibleComponents."""
-    if not (trace.off or task.traces):
+    if not (trace.off or task.can_trace):
         raise IncompatibleComponents(
             f"trace={word}: this task keeps no steps, so that it slows down nothing that is "
             "measured; use task=generate with the same words"

@@ -46,8 +46,8 @@ class Distill(Task):
     temperature. Prompts are sorted by length inside windows, in the order of the file.
     """
 
-    drafts: ClassVar[bool] = False
-    plain: ClassVar[bool] = True
+    uses_drafter: ClassVar[bool] = False
+    unpacked_weights: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Generate(Task):
     drafted token that each corrected one replaced; costs one host read a step; auto: with colour.
     """
 
-    traces: ClassVar[bool] = True
+    can_trace: ClassVar[bool] = True
 
     def __init__(
         self, *, stream: bool, colour: Colour, show_rejected: bool | Literal["auto"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from specframe.errors import ConfigError
 from specframe.measure.bootstrap import Bootstrap
@@ -30,8 +30,8 @@ class Report(Task):
     a trace=steps can be looked at tree by tree. Loads no model.
     """
 
-    drafts = False
-    loads = False
+    uses_drafter: ClassVar[bool] = False
+    uses_engine: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -42,8 +42,8 @@ class Train(Task):
     tells the acceptance length that a chain of `depth` tokens would reach at temperature 0.
     """
 
-    drafts: ClassVar[bool] = False
-    plain: ClassVar[bool] = True
+    uses_drafter: ClassVar[bool] = False
+    unpacked_weights: ClassVar[bool] = True
 
     def __init__(
         self,

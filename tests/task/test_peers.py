@@ -51,7 +51,7 @@ def job(folder: Path, *words: str) -> Job:
         prompt=None,
         prompts=prompts,
         rebuild=lambda more: specframe.load(replaced(given, more)),
-        words=given,
+        overrides=given,
     )
 
 

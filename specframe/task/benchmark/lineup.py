@@ -55,7 +55,7 @@ class Lineup:
         ours = [side for side in self.sides if gaps and not isinstance(side, PeerSide)]
         self._machine = {
             "gaps": {side.name: _gaps(side, record) for side in ours},
-            "memory": None if self._rows is None else footprint(self._job.words),
+            "memory": None if self._rows is None else footprint(self._job.overrides),
         }
 
     def told(

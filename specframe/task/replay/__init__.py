@@ -45,8 +45,8 @@ class Replay(Task):
     Writes replay.json and replay.csv. Loads no weights.
     """
 
-    drafts: ClassVar[bool] = False
-    loads: ClassVar[bool] = False
+    uses_drafter: ClassVar[bool] = False
+    uses_engine: ClassVar[bool] = False
 
     def __init__(
         self,
