@@ -90,8 +90,8 @@ ORDER: dict[str, str] = {
     "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
     "page",
     "session": "batched stopping engine manifest warmup",
-    "task.benchmark": "footprint forwards gaps humaneval_check paper peers quality sides compared "
-    "rows contest passes scoreboard verdict comparison tables comparison_tables lineup",
+    "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
+    "rows contest scoreboard verdict comparison printout",
     "training": "origin samples schedule shape start tapped_features batches loader teacher_laws "
     "unroll losses chains head_module fit course",
 }

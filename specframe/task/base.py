@@ -51,7 +51,7 @@ class Task(ABC):
     measures_costs: ClassVar[bool] = False
 
     def check(self, config: dict[str, Any]) -> None:
-        """Refuse what this task cannot do with the resolved configuration, before models are loaded.
+        """Refuse what this task cannot do with the resolved configuration. No model is loaded yet.
 
         Raises ConfigError, IncompatibleComponents or MissingResource.
         """

@@ -22,9 +22,9 @@ from specframe.registry import Registry
 from specframe.task.base import Job
 from specframe.task.benchmark import Benchmark
 from specframe.task.benchmark import peers as peers_module
-from specframe.task.benchmark.compared import PeerSide
 from specframe.task.benchmark.contest import Contest, Rules
-from specframe.task.benchmark.forwards import forwards
+from specframe.task.benchmark.passes import watched_forwards
+from specframe.task.benchmark.peer_side import PeerSide
 from specframe.task.benchmark.peers import Peer, PeerQuestion, Way, peer, peers
 from specframe.task.benchmark.sides import BASELINE, METHOD, Side
 from tests.small_models import byte_tokenizer, model
@@ -150,7 +150,7 @@ def test_buffers_are_shared_where_nothing_else_is_said(tmp_path: Path) -> None:
     made = task("drafter=suffix", "cache=static drafter=suffix")
     rules = Rules(rounds=1, split=False, code_is_right=None)
     contest = Contest(asked.engine, rules, baseline=True, reference=None)
-    made._lineup(asked, contest)
+    made._comparison(asked, contest)
     main = asked.engine.parts
     _, _, same, other = (side.engine.parts for side in contest.sides)
     assert same.cache is main.cache and same.runtime is main.runtime is same.target.runtime
@@ -402,13 +402,13 @@ def test_the_model_is_put_back() -> None:
             return x
 
     model = Model()
-    with forwards(model, torch.device("cpu")) as spent:
+    with watched_forwards(model, torch.device("cpu")) as spent:
         model(torch.zeros(1))
         model(torch.zeros(1))
     assert len(spent.seconds()) == 2 and min(spent.seconds()) > 0
     assert "forward" not in vars(model)
     model.forward = hook = lambda x: x  # type: ignore[method-assign]
-    with forwards(model, torch.device("cpu")):
+    with watched_forwards(model, torch.device("cpu")):
         pass
     assert vars(model)["forward"] is hook
 
@@ -421,8 +421,7 @@ def test_a_narrow_terminal_cuts_no_column(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     console = Console(width=width, highlight=False, markup=False, emoji=False)
-    for module in ("lineup", "tables"):
-        monkeypatch.setattr(f"specframe.task.{module}.terminal", lambda: console)
+    monkeypatch.setattr("specframe.task.benchmark.printout.plain_console", lambda: console)
     entry = "target=random target.seed=5 target.vocab_size=500 drafter=suffix"
     task(entry, "peers=transformers", split=True).run(job(tmp_path))
     out = capsys.readouterr().out
