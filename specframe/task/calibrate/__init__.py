@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.calibration import Calibrator, RankCounts
@@ -24,6 +23,7 @@ from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.calibrate.heatmap import cell, heatmap
 from specframe.terminal.progress import PromptProgress
+from specframe.terminal.text_table import plain_console, text_table
 from specframe.tree.base import Depth, MaxNodes
 
 _TITLE = "right guesses by rank, in % of those judged"
@@ -146,7 +146,7 @@ def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
 
 
 def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> None:
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(_table(counts.table(), counts.reached()))
     for name, tree in trees.items():
         file = job.output_dir / f"tree_{name}.json"
@@ -166,12 +166,10 @@ def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> No
 
 
 def _table(table: Sequence[Sequence[float]], reached: Sequence[int]) -> Table:
-    # Ten ranks fit a terminal of 80 columns.
-    shown = Table(title=_TITLE, title_justify="left", box=None, padding=(0, 1, 0, 0))
     headings = ("depth", "judged", *(f"r{rank}" for rank in range(len(table[0]))), "any")
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for depth, (row, count) in enumerate(zip(table, reached, strict=True), start=1):
         cells = [cell(share) if count else "" for share in row]
-        shown.add_row(str(depth), str(count), *cells, f"{100 * sum(row):.1f}" if count else "")
-    return shown
+        rows.append((str(depth), str(count), *cells, f"{100 * sum(row):.1f}" if count else ""))
+    # With a gap of one blank, ten ranks fit a terminal of 80 columns.
+    return text_table(headings, rows, title=_TITLE, num_names=0, gap=1)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass
@@ -15,6 +14,7 @@ from specframe.costs.supply import CostSample, prompts_of
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.planning.speed import Speeds, TreeChoice, level_widths
 from specframe.session.engine import Engine
+from specframe.terminal.text_table import plain_console, text_table
 
 _TARGET = ("verify", "accept", "commit")  # phases that the target's pass brings with it
 _DEEPEST = 16  # levels that a tree is looked for in
@@ -56,7 +56,7 @@ class Findings:
 
     def show(self, passes: Sequence[MeasuredPass], ceilings: Ceilings) -> None:
         """Print the tables and the sentences."""
-        console = Console(highlight=False, markup=False, emoji=False)
+        console = plain_console()
         console.print(self._table(passes, ceilings))
         console.print(
             f"this device: {ceilings.bytes_per_s / 1e9:.1f} GB/s of a copy, "
@@ -78,13 +78,10 @@ class Findings:
             console.print(sentence, soft_wrap=True)
 
     def _table(self, passes: Sequence[MeasuredPass], ceilings: Ceilings) -> Table:
-        shown = Table(
-            title="a forward by rows", title_justify="left", box=None, padding=(0, 2, 0, 0)
-        )
-        headings = ["rows", *(f"ms behind {one}" for one in self.costs.contexts), "of one row"]
+        headings = ["rows", *(f"ms behind {tokens}" for tokens in self.costs.contexts)]
+        headings += ["of one row"]
         headings += ["least ms", "operations a byte"] if passes else []
-        for heading in headings:
-            shown.add_column(heading, justify="right", no_wrap=True)
+        lines = []
         for place, rows in enumerate(self.costs.rows):
             line = [column[place] for column in self.costs.forward_ms]
             cells = [str(rows), *(f"{ms:.4g}" for ms in line)]
@@ -92,8 +89,8 @@ class Findings:
             if passes:
                 cells += [f"{passes[place].limit_ms(ceilings):.4g}"]
                 cells += [f"{passes[place].intensity:.3g}"]
-            shown.add_row(*cells)
-        return shown
+            lines.append(cells)
+        return text_table(headings, lines, title="a forward by rows", num_names=0)
 
     def _time(self) -> str:
         total = sum(self.split.values())

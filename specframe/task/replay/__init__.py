@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
-
-from rich.console import Console
-from rich.table import Table
 
 from specframe.accept.base import RULES, AcceptRule
 from specframe.compose.binding import bind
@@ -23,9 +19,8 @@ from specframe.task.replay.recorded import Record, read_record
 from specframe.task.replay.scoring import Scorer, scorer
 from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit
 from specframe.terminal.progress import PromptProgress
+from specframe.terminal.text_table import plain_console, shown, text_table, with_interval, write_csv
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
-
-_PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
 
 
 @TASKS.register("replay")
@@ -87,7 +82,11 @@ class Replay(Task):
             "rows": rows,
         }
         write_json(job.output_dir / "replay.json", found)
-        _write_csv(job.output_dir / "replay.csv", rows)
+        ends = ("interval", "oracle_interval")
+        write_csv(
+            job.output_dir / "replay.csv",
+            [{**row, **{key: row[key] or (None, None) for key in ends}} for row in rows],
+        )
         _show(rows, record, scored, job.output_dir)
         return 0
 
@@ -143,44 +142,26 @@ def _rule(config: dict[str, Any]) -> AcceptRule:
     return rule
 
 
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    flat = []
-    for row in rows:
-        one = dict(row)
-        for key in ("interval", "oracle_interval"):
-            ends = one.pop(key)
-            one |= {f"{key}.{end}": ends and ends[i] for i, end in enumerate(("low", "high"))}
-        flat.append(one)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(flat[0]), restval="")
-        writer.writeheader()
-        writer.writerows(flat)
-    os.replace(partial, path)
-
-
 def _show(rows: Sequence[dict[str, Any]], record: Record, scored: Scorer, folder: Path) -> None:
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
-    table = Table(box=None, padding=(0, 2, 0, 0))
     headings = ("tree", "depth", "max_nodes", "acceptance_length", "over prompts", "accepted")
-    for heading in (*headings, "steps", "drafted/step", "oracle"):
-        table.add_column(heading, justify="left" if heading == "tree" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(
+    lines = [
+        (
             row["tree"],
             str(row["depth"]),
             str(row["max_nodes"]),
-            ("~" if row["estimate"] else "") + _ranged(row, "acceptance_length", "interval"),
-            f"{row['acceptance_length_mean_over_prompts']:.2f}",
-            "" if row["num_accepted"] is None else str(row["num_accepted"]),
-            "" if row["num_steps"] is None else str(row["num_steps"]),
-            f"{row['drafted_per_step']:.1f}",
-            _ranged(row, "oracle_acceptance_length", "oracle_interval"),
+            ("~" if row["estimate"] else "")
+            + with_interval(row["acceptance_length"], row["interval"]),
+            shown(row["acceptance_length_mean_over_prompts"]),
+            shown(row["num_accepted"], 0),
+            shown(row["num_steps"], 0),
+            shown(row["drafted_per_step"], 1),
+            with_interval(row["oracle_acceptance_length"], row["oracle_interval"]),
         )
-    console.print(table)
-    count = sum(len(one.tokens) - 1 for one in record.answers)
+        for row in rows
+    ]
+    console = plain_console()
+    console.print(text_table((*headings, "steps", "drafted/step", "oracle"), lines))
+    count = sum(len(answer.tokens) - 1 for answer in record.answers)
     kind = "an ESTIMATE over the positions of" if scored.estimate else "exact over"
     console.print(f"{kind} {count} tokens of {len(record.answers)} answers", soft_wrap=True)
     console.print(f"recorded with {_recorded(record.settings)}", soft_wrap=True)
@@ -194,10 +175,3 @@ def _recorded(settings: dict[str, Any]) -> str:
     words = [f"{axis}={settings[axis]['name']}" for axis in ("target", "drafter", "tree")]
     temperature = settings["sampling"]["temperature"]
     return " ".join([*words, f"sampling.temperature={temperature:g}", f"seed={settings['seed']}"])
-
-
-def _ranged(row: dict[str, Any], key: str, ends: str) -> str:
-    interval = row[ends]
-    return f"{row[key]:.2f}" + (
-        "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
-    )
