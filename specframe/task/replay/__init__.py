@@ -16,8 +16,8 @@ from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.replay.recorded import Record, read_record
-from specframe.task.replay.scoring import Scorer, scorer
-from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit
+from specframe.task.replay.scoring import Score, Scorer, scorer_of
+from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit_message
 from specframe.terminal.progress import PromptProgress
 from specframe.terminal.text_table import plain_console, shown, text_table, with_interval, write_csv
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
@@ -25,19 +25,23 @@ from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
 
 @TASKS.register("replay")
 class Replay(Task):
-    """What acceptance would `tree=` and `accept=` have had on the recorded text? The policies
-    themselves grow their trees on the record (`trace=`: the folder of a run with trace=full).
+    """Scores `tree=` and `accept=` on the text of an earlier run, as if they had decoded it.
 
-    max_nodes and depth: lists, every pair is scored; numbers must not exceed the recorded tree's.
-    accept=match, and every lossless rule at temperature 0: exactly the steps of a real run. Other
-    rules are estimates over the positions of that text, and say so: a lossless one accepts a placed
-    child with the target's probability of it; a lossy one judges the recorded laws, whose tail is
-    spread evenly. The oracle takes at every step the best sub-tree of the record of so many nodes,
-    in hindsight or by the same estimate: no policy of that budget on this record does better.
-    Intervals are over prompts.
-    Refused: trees that ask for more than was recorded, drawn children (their draws depend on the
-    tree's own numbering), policies that learn from steps.
-    Writes replay.json and replay.csv. Loads no weights.
+    `task.trace` names the folder of a run with trace=full. The policies themselves grow their trees
+    on that record, so no weights are loaded. `max_nodes` and `depth` are lists of which every pair
+    is scored; their numbers must not exceed those of the recorded tree.
+
+    With accept=match, and with every lossless rule at temperature 0, the steps are exactly those of
+    a real run. For other rules the figures are estimates over the positions of that text, and are
+    marked as such: a lossless rule accepts a placed child with the target's probability of it, and
+    a lossy rule judges the recorded laws, whose tail is spread evenly. The oracle takes at every
+    step the best sub-tree of the record of so many nodes, in hindsight or by the same estimate; no
+    policy of that budget does better on this record. Intervals are over prompts.
+
+    Refused are trees that ask for more than was recorded, drawn children (their draws depend on
+    the tree's own numbering), and policies that learn from steps.
+
+    The run leaves replay.json and replay.csv.
     """
 
     uses_drafter: ClassVar[bool] = False
@@ -67,73 +71,78 @@ class Replay(Task):
         record = read_record(Path(self.trace))
         policies = self._policies(job.config, record)
         rule = _rule(job.config)
-        scored = scorer(rule, record.settings)
+        scorer = scorer_of(rule, record.settings)
         rows = []
         with PromptProgress("replay", total=len(policies), done=0) as progress:
             for policy in policies:
-                rows.append(self._row(job.config, record, policy, scored))
+                rows.append(self._row(job.config, record, policy, scorer))
                 progress.add_prompts(1)
-        found = {
+        replay = {
             "trace": str(record.folder),
             "recorded": record.settings,
             "tree": job.config["tree"]["name"],
             "accept": job.config["accept"]["name"],
-            "estimate": scored.estimate,
+            "estimate": scorer.estimate,
             "rows": rows,
         }
-        write_json(job.output_dir / "replay.json", found)
+        write_json(job.output_dir / "replay.json", replay)
         ends = ("interval", "oracle_interval")
         write_csv(
             job.output_dir / "replay.csv",
             [{**row, **{key: row[key] or (None, None) for key in ends}} for row in rows],
         )
-        _show(rows, record, scored, job.output_dir)
+        _show(rows, record, scorer, job.output_dir)
         return 0
 
     def _policies(self, config: dict[str, Any], record: Record) -> list[TreePolicy]:
-        held = config["tree"]
-        cls: Any = TREES.get(held["name"])
-        check_kind(cls, held["name"])
-        made = []
-        for depth in self.depth or [held["depth"]]:
-            for max_nodes in self.max_nodes or [held["max_nodes"]]:
-                values = {**held, "depth": depth, "max_nodes": max_nodes, "proposal": "place"}
+        tree = config["tree"]
+        cls: Any = TREES.get(tree["name"])
+        check_kind(cls, tree["name"])
+        policies = []
+        for depth in self.depth or [tree["depth"]]:
+            for max_nodes in self.max_nodes or [tree["max_nodes"]]:
+                values = {**tree, "depth": depth, "max_nodes": max_nodes, "proposal": "place"}
                 try:
-                    made.append(cls(**bind(cls, values, where="tree")))
+                    policies.append(cls(**bind(cls, values, where="tree")))
                 except (TypeError, ConfigError) as error:
                     if cls.recording is not TreePolicy.recording or isinstance(error, ConfigError):
                         raise
-                    raise IncompatibleComponents(unfit(held["name"])) from None
-        return made
+                    raise IncompatibleComponents(unfit_message(config["tree"]["name"])) from None
+        return policies
 
     def _row(
-        self, config: dict[str, Any], record: Record, policy: TreePolicy, scored: Scorer
+        self, config: dict[str, Any], record: Record, policy: TreePolicy, scorer: Scorer
     ) -> dict[str, Any]:
-        answers = [one for one in record.answers if len(one.tokens) > 1]
-        scores = [scored.of(answer, policy) for answer in answers]
-        tokens, steps = [one.tokens for one in scores], [one.steps for one in scores]
-        columns = (tokens, steps)
-        bests = [scored.best(answer, policy.max_nodes) for answer in answers]
-        oracle = ([one.tokens for one in bests], [one.steps for one in bests])
+        answers = [answer for answer in record.answers if len(answer.tokens) > 1]
+        scores = [scorer.of(answer, policy) for answer in answers]
+        tokens, steps = _columns(scores)
+        num_drafted = sum(score.num_drafted for score in scores)
+        num_accepted = sum(score.num_accepted for score in scores)
+        oracle = _columns([scorer.best(answer, policy.max_nodes) for answer in answers])
         return {
             "tree": config["tree"]["name"],
             "accept": config["accept"]["name"],
             "depth": policy.depth,
             "max_nodes": policy.max_nodes,
-            "estimate": scored.estimate,
+            "estimate": scorer.estimate,
             "num_prompts": len(answers),
-            "acceptance_length": value(pooled, columns),
-            "interval": self.bootstrap.interval(pooled, columns),
+            "acceptance_length": value(pooled, (tokens, steps)),
+            "interval": self.bootstrap.interval(pooled, (tokens, steps)),
             "acceptance_length_mean_over_prompts": statistics.fmean(
                 t / s for t, s in zip(tokens, steps, strict=True)
             ),
-            "num_steps": None if scored.estimate else sum(steps),
-            "num_accepted": None if scored.estimate else sum(one.accepted for one in scores),
-            "num_drafted": sum(one.drafted for one in scores),
-            "drafted_per_step": sum(one.drafted for one in scores) / sum(steps),
+            "num_steps": None if scorer.estimate else sum(steps),
+            "num_accepted": None if scorer.estimate else num_accepted,
+            "num_drafted": num_drafted,
+            "drafted_per_step": num_drafted / sum(steps),
             "oracle_acceptance_length": value(pooled, oracle),
             "oracle_interval": self.bootstrap.interval(pooled, oracle),
         }
+
+
+def _columns(scores: Sequence[Score]) -> tuple[list[float], list[int]]:
+    """Tokens and steps of several answers."""
+    return [score.num_tokens for score in scores], [score.num_steps for score in scores]
 
 
 def _rule(config: dict[str, Any]) -> AcceptRule:
@@ -142,7 +151,7 @@ def _rule(config: dict[str, Any]) -> AcceptRule:
     return rule
 
 
-def _show(rows: Sequence[dict[str, Any]], record: Record, scored: Scorer, folder: Path) -> None:
+def _show(rows: Sequence[dict[str, Any]], record: Record, scorer: Scorer, folder: Path) -> None:
     headings = ("tree", "depth", "max_nodes", "acceptance_length", "over prompts", "accepted")
     lines = [
         (
@@ -162,16 +171,16 @@ def _show(rows: Sequence[dict[str, Any]], record: Record, scored: Scorer, folder
     console = plain_console()
     console.print(text_table((*headings, "steps", "drafted/step", "oracle"), lines))
     count = sum(len(answer.tokens) - 1 for answer in record.answers)
-    kind = "an ESTIMATE over the positions of" if scored.estimate else "exact over"
+    kind = "an ESTIMATE over the positions of" if scorer.estimate else "exact over"
     console.print(f"{kind} {count} tokens of {len(record.answers)} answers", soft_wrap=True)
     console.print(f"recorded with {_recorded(record.settings)}", soft_wrap=True)
-    how = "by the same estimate" if scored.estimate else "in hindsight"
+    how = "by the same estimate" if scorer.estimate else "in hindsight"
     console.print(f"oracle: the best sub-tree of the record with so many rows, {how}")
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
 
 
 def _recorded(settings: dict[str, Any]) -> str:
-    """What the figures are of, whatever the words of this command say."""
+    """What was recorded, whatever the words of this command say."""
     words = [f"{axis}={settings[axis]['name']}" for axis in ("target", "drafter", "tree")]
     temperature = settings["sampling"]["temperature"]
     return " ".join([*words, f"sampling.temperature={temperature:g}", f"seed={settings['seed']}"])
