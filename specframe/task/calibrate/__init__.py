@@ -1,4 +1,4 @@
-"""Measures how often a drafter's guesses are right, by depth and rank, and plans trees by it."""
+"""Measures how often a drafter's guesses are right, by depth and rank, and plans static trees."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ _TITLE = "right guesses by rank, in % of those judged"
 
 @TASKS.register("calibrate")
 class Calibrate(Task):
-    """Counts ranks of the true tokens in the drafter's guesses, at every position of the target's
-    own answers to `prompt=`, `prompts=` (a file), or the built-in set (first turns).
+    """Counts which rank the true token has among the drafter's guesses.
 
-    The guess of rank r at depth k counts where the text goes on so far and the tokens above it were
-    guessed as well: the denominators are the true ones. Ranks are those that tree=static uses: the
-    order of scores, or of draws where tree.proposal draws; guesses are judged as accept=match does.
-    Writes calibration.json, heatmap.svg, and for `tree=static tree.paths=FILE` tree_greedy.json
-    (most worth first, as Medusa) and tree_sequoia.json (Sequoia's recursion, one row of shares for
-    all depths), each with the acceptance length that the table expects and the one counted over
-    all positions. Ctrl-C keeps what was counted.
+    It looks at every position of the target's own answers to `prompt=`, `prompts=` (a file) or the
+    built-in set, first turns only. A guess of rank r at depth k is judged only where the text goes
+    on for k tokens and the k - 1 tokens above were guessed too, so shares are conditional on the
+    walk having come so far. Ranks are those that tree=static uses: the order of scores, or of draws
+    where tree.proposal draws. Guesses are judged as accept=match judges them.
+
+    The run leaves calibration.json, heatmap.svg and two trees for `tree=static tree.paths=FILE`:
+    tree_greedy.json (the most useful node first, as Medusa does) and tree_sequoia.json (Sequoia's
+    recursion, with one row of shares for all depths). Both say which acceptance length the table
+    expects and which one was counted over all positions. Ctrl-C keeps what was counted so far.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Calibrate(Task):
         for name, tree in trees.items():
             if tree["paths"]:
                 write_json(job.output_dir / f"tree_{name}.json", tree)
-        held = {
+        calibration = {
             **_origin(job, counts),
             "depth": self.depth,
             "top_k": self.top_k,
@@ -84,7 +86,7 @@ class Calibrate(Task):
             "accuracy": counts.table(),
             "trees": trees,
         }
-        write_json(job.output_dir / "calibration.json", held)
+        write_json(job.output_dir / "calibration.json", calibration)
         title = f"drafter={job.config['drafter']['name']}: how often each guess is right"
         svg = heatmap(counts.table(), reached=counts.reached(), title=title)
         (job.output_dir / "heatmap.svg").write_text(svg, encoding="utf-8")
@@ -107,13 +109,13 @@ class Calibrate(Task):
                 "counted_acceptance_length": counts.counted_length(paths),
                 "paths": [list(path) for path in paths],
             }
-            for name, found in chosen.items()
-            for paths in [most_worth_first(table, found)]
+            for name, selected in chosen.items()
+            for paths in [most_worth_first(table, selected)]
         }
 
 
 def _count(job: Job, counts: RankCounts) -> int:
-    """Go through all prompts; returns how many could not be answered."""
+    """Count over all prompts; returns how many could not be answered."""
     records, skipped = _records(job), 0
     calibrator = Calibrator(job.engine, counts)
     with PromptProgress("calibrate", total=len(records), done=0) as progress:
@@ -158,7 +160,7 @@ def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> No
             f"{tree['expected_acceptance_length']:.2f} expected, "
             f"{tree['counted_acceptance_length']:.2f} counted"
         )
-        # Not to be wrapped: it is there to be copied.
+        # Printed without wrapping, since it is there to be copied.
         print(
             f"  tree=static tree.paths={file} "
             f"tree.max_nodes={tree['max_nodes']} tree.depth={tree['depth']}"
