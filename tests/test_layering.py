@@ -87,8 +87,8 @@ ORDER: dict[str, str] = {
     "drafting": "draws feeding levels vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped eagle_net files mtp_net choice eagle_layout "
     "fitting head_drafter medusa_file eagle_export strict eagle_file mtp_file",
-    "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
-    "page",
+    "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
+    "tables page",
     "session": "batched stopping engine manifest warmup",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison printout",

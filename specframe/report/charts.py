@@ -8,6 +8,7 @@ from typing import Any
 from specframe.measure.clock import PHASES
 from specframe.report.canvas import GOOD, INK, MUTED, PAGE, PHASE_COLOURS, SERIES, canvas
 from specframe.report.groups import Group
+from specframe.report.lossiness import agreement_percent, frontier, logprob_gap
 
 _MAX_CURVES = 8  # there are no more colours that can be told apart
 _STEPS = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 25, 40, 60, 100, 200, 400, 1000)
@@ -114,7 +115,7 @@ def quality_by_speed(groups: Sequence[Group]) -> str:
     if all(group.lossless is not False for group in groups):
         return ""
     panels = [
-        ("tokens as in the exact text, %", _agreement),
+        ("tokens as in the exact text, %", agreement_percent),
         ("log-probability under the target, less plain decoding's", logprob_gap),
     ]
     tints = colours(groups)
@@ -133,29 +134,6 @@ def quality_by_speed(groups: Sequence[Group]) -> str:
             panel.margins(0.15)
         figure.axes[0].set_ylabel("speed over plain decoding")
         return figure.svg("Speed against quality, a dot a configuration, with the frontier")
-
-
-def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats in both, from the best quality to the highest speed."""
-    front: list[tuple[float, float]] = []
-    for point in sorted(points, reverse=True):
-        if not front or point[1] > front[-1][1]:
-            front.append(point)
-    return front
-
-
-def logprob_gap(group: Group) -> float | None:
-    """Mean log-probability of its texts under the target, less that of plain decoding's texts."""
-    mine = group.quality("target_logprob", "method")
-    plain = group.quality("target_logprob", "baseline")
-    if mine is None or plain is None:
-        return 0.0 if group.lossless and group.quality("agreement_tokens") == 1 else None
-    return mine - plain
-
-
-def _agreement(group: Group) -> float | None:
-    share = group.quality("agreement_tokens")
-    return None if share is None else 100 * share
 
 
 def _top(group: Group, speed: float) -> float:

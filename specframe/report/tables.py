@@ -15,8 +15,8 @@ from specframe.report.cells import (
     of_numbers,
     share,
 )
-from specframe.report.charts import logprob_gap
 from specframe.report.groups import Group
+from specframe.report.lossiness import logprob_gap
 from specframe.report.paired import PairedComparison
 from specframe.report.runs import FinishedRun, flattened
 

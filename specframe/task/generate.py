@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 from specframe.measure.meter import Meter
@@ -63,7 +63,7 @@ class Generate(Task):
                 display.end_line()
                 if results.reasons:
                     display.table(results.summary, results.reasons)
-                    display.note(f"written to {_relative(job.output_dir)}")
+                    display.note(f"written to {os.path.relpath(job.output_dir)}")
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
@@ -240,12 +240,6 @@ def _time_left(summary: Summary, done: int, count: int) -> str:
     if not done or not summary.num_prompts:
         return ""
     return f"about {duration(summary.total.total_s / done * (count - done))} left"
-
-
-def _relative(folder: Path) -> str:
-    """The folder relative to the working directory, if it lies below that."""
-    here = Path.cwd()
-    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 
 
 def _complain(text: str) -> None:

@@ -45,6 +45,21 @@ def footprint(overrides: Sequence[str]) -> dict[str, Any]:
     return sizes
 
 
+def memory_sentence(memory: dict[str, Any]) -> str:
+    """The sizes of `footprint` in words."""
+    if "error" in memory:
+        return f"memory could not be measured: {memory['error']}"
+    if memory["ratio"] is None:
+        return "memory: this target has no weights"
+    sizes = {key: memory[f"{key}_bytes"] / 1e6 for key in ("peak", "weights", "cache", "before")}
+    return (
+        f"memory of the composed method alone, loading included: peak {sizes['peak']:.0f} MB, "
+        f"{memory['ratio']:.2f} of one copy of the target's weights ({sizes['weights']:.0f} MB) "
+        f"and the cache ({sizes['cache']:.0f} MB); Python and its libraries hold "
+        f"{sizes['before']:.0f} MB beside it"
+    )
+
+
 def _own_footprint(overrides: Sequence[str]) -> dict[str, Any]:
     """The same of this process."""
     import specframe

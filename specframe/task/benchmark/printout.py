@@ -11,6 +11,7 @@ from rich.table import Table
 
 from specframe.measure.clock import PHASES
 from specframe.task.benchmark.comparison import Comparison, SideSummary
+from specframe.task.benchmark.machine import memory_sentence
 from specframe.task.benchmark.passes import PassTimes
 from specframe.task.benchmark.scoreboard import OVERALL
 from specframe.task.benchmark.sides import BASELINE, METHOD
@@ -161,7 +162,7 @@ def _measured(comparison: Comparison, sides: Sequence[SideSummary]) -> Iterator[
     for times in comparison.passes:
         yield from _passes(times)
     if comparison.memory is not None:
-        yield _memory(comparison.memory)
+        yield memory_sentence(comparison.memory)
 
 
 def _sides(sides: Sequence[SideSummary]) -> list[Table]:
@@ -223,20 +224,6 @@ def _passes(times: PassTimes) -> Iterator[Printed]:
             f"a pass has to read {moved[0] / _MB:.0f} MB of weights and keys; a copy here moves "
             f"{copy / _GB:.1f} GB/s"
         )
-
-
-def _memory(memory: dict[str, Any]) -> str:
-    if "error" in memory:
-        return f"memory could not be measured: {memory['error']}"
-    if memory["ratio"] is None:
-        return "memory: this target has no weights"
-    sizes = {key: memory[f"{key}_bytes"] / _MB for key in ("peak", "weights", "cache", "before")}
-    return (
-        f"memory of the composed method alone, loading included: peak {sizes['peak']:.0f} MB, "
-        f"{memory['ratio']:.2f} of one copy of the target's weights ({sizes['weights']:.0f} MB) "
-        f"and the cache ({sizes['cache']:.0f} MB); Python and its libraries hold "
-        f"{sizes['before']:.0f} MB beside it"
-    )
 
 
 # over plain: tokens/s with prefill over our plain decoding of the same target; decode: without it.
