@@ -62,7 +62,7 @@ ALLOWED: dict[str, str] = {
     "drafter.base": "lookup records registry types",
     "runtime.base": "cache.base registry types",
     "target.base": "cache.base registry runtime.base types",
-    "task.base": "registry session trace.base",
+    "task.base": "prompts registry session trace.base",
     "trace.base": "records registry session",
     "tracker.base": "errors sweep",
     "train.base": "errors heads registry target.base training",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
 from specframe.registry import Registry
 from specframe.session.engine import Engine
 from specframe.trace.base import TRACES, Trace
@@ -33,6 +34,12 @@ class Job:
     overrides: Sequence[str] = ()
     # Records the steps of the answers, in tasks that have `can_trace`.
     trace: Trace = field(default_factory=lambda: TRACES.get("none")())
+
+    def records(self) -> list[PromptRecord]:
+        """The user's prompt or prompts, or else the built-in set. Raises ConfigError."""
+        if self.prompt is not None:
+            return [PromptRecord(turns=(self.prompt,))]
+        return read_prompts(BUILTIN if self.prompts is None else self.prompts)
 
 
 class Task(ABC):

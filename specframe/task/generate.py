@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TextIO
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics, Summary
 from specframe.prompts.questions import conversation
-from specframe.prompts.reader import PromptRecord, first_prompt, read_prompts
+from specframe.prompts.reader import PromptRecord, first_prompt
 from specframe.records import Observer
 from specframe.session.engine import Engine, Event, Generation, Prompt
 from specframe.session.manifest import write_json
@@ -230,9 +230,8 @@ class Results:
 
 
 def _records(job: Job) -> list[PromptRecord]:
-    if job.prompt is not None:
-        return [PromptRecord(turns=(job.prompt,))]
-    return [first_prompt()] if job.prompts is None else read_prompts(job.prompts)
+    """The user's prompts, or else a single built-in one."""
+    return [first_prompt()] if job.prompt is None and job.prompts is None else job.records()
 
 
 def _time_left(summary: Summary, done: int, count: int) -> str:

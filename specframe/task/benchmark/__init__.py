@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from specframe.measure.bootstrap import Bootstrap
-from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
+from specframe.prompts.reader import PromptRecord
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
@@ -171,12 +171,10 @@ class Benchmark(Task):
                 progress.add_prompts(1)
 
     def _records(self, job: Job) -> list[PromptRecord]:
-        if job.prompt is not None:
-            return [PromptRecord(turns=(job.prompt,))]
-        records = read_prompts(BUILTIN if job.prompts is None else job.prompts)
+        """The prompts of the run: of each category the first `per_category`, in their order."""
         counts: Counter[str | None] = Counter()
         chosen = []
-        for record in records:
+        for record in job.records():
             counts[record.category] += 1
             if self.per_category is None or counts[record.category] <= self.per_category:
                 chosen.append(record)

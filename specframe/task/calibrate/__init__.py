@@ -17,7 +17,7 @@ from specframe.planning.rank_paths import (
     most_worth_first,
     sequoia,
 )
-from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
+from specframe.prompts.reader import BUILTIN
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
@@ -116,7 +116,7 @@ class Calibrate(Task):
 
 def _count(job: Job, counts: RankCounts) -> int:
     """Count over all prompts; returns how many could not be answered."""
-    records, skipped = _records(job), 0
+    records, skipped = job.records(), 0
     calibrator = Calibrator(job.engine, counts)
     with PromptProgress("calibrate", total=len(records), done=0) as progress:
         for number, record in enumerate(records, start=1):
@@ -127,12 +127,6 @@ def _count(job: Job, counts: RankCounts) -> int:
                 sys.stderr.write(f"specframe: prompt {number}: {' '.join(str(error).split())}\n")
             progress.add_prompts(1)
     return skipped
-
-
-def _records(job: Job) -> list[PromptRecord]:
-    if job.prompt is not None:
-        return [PromptRecord(turns=(job.prompt,))]
-    return read_prompts(BUILTIN if job.prompts is None else job.prompts)
 
 
 def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
