@@ -78,7 +78,7 @@ def _facts(content: Content) -> dict[str, Any]:
     return {
         "title": content.title,
         "version": specframe.__version__,
-        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "confidence": f"{100 * content.confidence:g} %",
         "groups": groups,
         "reasons": {group.number: why(group) for group in groups},

@@ -55,13 +55,13 @@ def categories(groups: Sequence[Group]) -> Table | None:
 
     def column(name: str) -> Column:
         def cell(group: Group) -> Cell:
-            found = group.categories.get(name)
-            if found is None or found.acceptance_length is None:
+            numbers = group.categories.get(name)
+            if numbers is None or numbers.acceptance_length is None:
                 return Cell(text="")
-            length = f"{found.acceptance_length:.2f}"
-            if found.speedup is None:
-                return Cell(text=length, value=found.acceptance_length)
-            return Cell(text=f"{found.speedup:.2f}", value=found.speedup, note=length)
+            length = f"{numbers.acceptance_length:.2f}"
+            if numbers.speedup is None:
+                return Cell(text=length, value=numbers.acceptance_length)
+            return Cell(text=f"{numbers.speedup:.2f}", value=numbers.speedup, note=length)
 
         return Column(name.replace("_", " "), f"prompts of {name}", cell)
 

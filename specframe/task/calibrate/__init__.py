@@ -143,6 +143,7 @@ def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
 
 def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> None:
     console = plain_console()
+    console.print(_TITLE)
     console.print(_table(counts.table(), counts.reached()))
     for name, tree in trees.items():
         file = job.output_dir / f"tree_{name}.json"
@@ -168,4 +169,4 @@ def _table(table: Sequence[Sequence[float]], reached: Sequence[int]) -> Table:
         cells = [cell(share) if count else "" for share in row]
         rows.append((str(depth), str(count), *cells, f"{100 * sum(row):.1f}" if count else ""))
     # With a gap of one blank, ten ranks fit a terminal of 80 columns.
-    return text_table(headings, rows, title=_TITLE, num_names=0, gap=1)
+    return text_table(headings, rows, num_names=0, gap=1)
