@@ -62,7 +62,7 @@ ALLOWED: dict[str, str] = {
     "drafter.base": "lookup records registry types",
     "runtime.base": "cache.base registry types",
     "target.base": "cache.base registry runtime.base types",
-    "task.base": "registry session trace.base",
+    "task.base": "prompts registry session trace.base",
     "trace.base": "records registry session",
     "tracker.base": "errors sweep",
     "train.base": "errors heads registry target.base training",
@@ -93,12 +93,12 @@ ORDER: dict[str, str] = {
     "lookup": "trie foresight continuation_tree suffix_automaton datastore ngram_pool "
     "lookahead_window",
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
-    "report": "canvas run_answers numbers traces runs groups cells charts reasons paired tables "
-    "page result_file readme_tables results",
+    "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
+    "tables page result_file readme_tables results",
     "session": "batched stopping engine manifest warmup",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
-    "task.benchmark": "footprint forwards gaps humaneval_check paper peers quality sides compared "
-    "rows contest passes scoreboard verdict comparison tables comparison_tables lineup",
+    "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
+    "rows contest scoreboard verdict comparison printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module fit course",
 }

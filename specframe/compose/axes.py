@@ -162,9 +162,9 @@ def bind_axes(plain: dict[str, Any], device: torch.device) -> dict[str, BoundOpt
     chosen = [axis for axis in AXES if axis not in OPTIONAL or plain.get(axis) is not None]
     task = bind_axis("task", plain["task"])
     plain["runtime"] = runtime_on(plain["runtime"], device)
-    if not task.cls.drafts:
+    if not task.cls.uses_drafter:
         plain["drafter"] = {"name": "none"}
-    if task.cls.plain:
+    if task.cls.unpacked_weights:
         plain["runtime"] = {"name": "eager", "buckets": None}
     bound = {axis: bind_axis(axis, plain[axis]) for axis in chosen if axis != "drafter"}
     bound["drafter"] = bind_drafter(plain["drafter"])

@@ -203,7 +203,7 @@ def plan(config: DictConfig, *, models: LoadedModels | None = None) -> Plan:
     classes = Classes.of(bound)
     greedy = settings.sampling.temperature < GREEDY_BELOW
     how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)
-    if bound["task"].cls.loads:
+    if bound["task"].cls.uses_engine:
         check(classes, how=how, require_lossless=top["require_lossless"])
     return Plan(
         config=plain,
@@ -244,7 +244,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))
 
-    engine = checked.load() if task.loads else None
+    engine = checked.load() if task.uses_engine else None
     job = Job(
         engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
         config=checked.config,
@@ -252,7 +252,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         prompt=None if checked.top["prompt"] is None else str(checked.top["prompt"]),
         prompts=prompts,
         rebuild=rebuild,
-        words=overrides,
+        overrides=overrides,
         trace=checked.bound["trace"].make(),
     )
     parts = None if engine is None else engine.parts

@@ -52,7 +52,7 @@ def resolve_proposal(proposal: ProposalKind, classes: Classes, *, greedy: bool) 
 
 def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
     """Raises IncompatibleComponents for a trace, which takes time, in a task that measures time."""
-    if not (trace.off or task.traces):
+    if not (trace.off or task.can_trace):
         raise IncompatibleComponents(
             f"trace={word}: this task keeps no steps, so that it slows down nothing that is "
             "measured; use task=generate with the same words"

@@ -1,4 +1,7 @@
-"""Axes to draw on, and their SVG in the page's own colours and type, light or dark."""
+"""Axes to draw on, and their SVG in the colours of the report's page, light or dark.
+
+matplotlib draws with placeholders for colours, which are replaced in the text of the SVG.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,21 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from specframe.errors import MissingResource
 
-# matplotlib writes these colours, the page reads the variables of page.css in their place.
+# Placeholder that matplotlib writes -> the variable of page.css that it stands for.
 _VARIABLES = {
-    "#010101": "var(--ink)",
-    "#020202": "var(--muted)",
-    "#030303": "var(--line)",
-    "#040404": "var(--page)",
-    "#050505": "var(--good)",
-    **{f"#0601{index:02d}": f"var(--c{index})" for index in range(8)},
-    **{f"#0701{index:02d}": f"var(--phase{index})" for index in range(5)},
+    "#010101": "ink",
+    "#020202": "muted",
+    "#030303": "line",
+    "#040404": "page",
+    "#050505": "good",
+    **{f"#0601{index:02d}": f"c{index}" for index in range(8)},
+    **{f"#0701{index:02d}": f"phase{index}" for index in range(5)},
 }
 INK, MUTED, LINE, PAGE, GOOD = list(_VARIABLES)[:5]
 SERIES = list(_VARIABLES)[5:13]
@@ -27,7 +32,10 @@ _SIZE = 9.5  # points; the page shows a figure at about its own size
 
 
 class Canvas:
-    """One figure. name: what tells its parts from those of other figures in the page."""
+    """One figure with its panels.
+
+    name: of the figure, from letters; it keeps ids apart where several figures stand in one page.
+    """
 
     def __init__(self, figure: Any, name: str, axes: Sequence[Any]) -> None:
         self.figure = figure
@@ -35,43 +43,79 @@ class Canvas:
         self.axes = axes
 
     def svg(self, label: str) -> str:
-        """The picture, for a page; label: what it shows, for who does not see it."""
-        held = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        self.figure.savefig(held, format="svg", transparent=True, metadata=nothing)
-        text = held.getvalue()
-        text = text[text.index("<svg") :]
+        """The picture as an element of the report's page, in the colours of the page's style.
+
+        label: what the picture shows, for readers who cannot see it.
+        """
+        text = self._drawn(label, transparent=True)
         for colour, variable in _VARIABLES.items():
-            text = text.replace(colour, variable)
-        # Several pictures stand in one page: an id must be one figure's own.
+            text = text.replace(colour, f"var(--{variable})")
+        return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', "", text, count=1)
+
+    def document(self, label: str) -> str:
+        """The picture as an SVG file of its own, which follows the reader's light or dark scheme.
+
+        A viewer that knows no style sheets shows the light one.
+        """
+        text = self._drawn(label, facecolor=PAGE)
+        light, dark = _palettes()
+        rules = []
+        for colour, variable in _VARIABLES.items():
+            if colour in text:
+                shown = light[variable]
+                text = text.replace(colour, shown)
+                rules += [
+                    f'[style*="{kind}: {shown}"] {{ {kind}: {dark[variable]} !important }}'
+                    for kind in ("fill", "stroke")
+                ]
+        scheme = "\n".join(["@media (prefers-color-scheme: dark) {", *rules, "}"])
+        return text.replace("<defs>", f"<style>\n{scheme}\n</style>\n <defs>", 1)
+
+    def _drawn(self, label: str, **options: Any) -> str:
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        self.figure.savefig(buffer, format="svg", metadata=nothing, **options)
+        text = buffer.getvalue()
+        text = text[text.index("<svg") :]
         text = re.sub(r'(id="|url\(#|xlink:href="#)', rf"\g<1>{self.name}-", text)
-        text = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', "", text, count=1)
         return text.replace("<svg", f'<svg role="img" aria-label="{_quoted(label)}"', 1)
+
+
+@cache
+def _palettes() -> tuple[dict[str, str], dict[str, str]]:
+    """The variables of page.css, light and dark: the style of the page names every colour."""
+    style = (resources.files("specframe.report") / "assets" / "page.css").read_text("utf-8")
+    light, dark = re.findall(r"^:root.*?^}", style, re.DOTALL | re.MULTILINE)[:2]
+    pattern = re.compile(r"--(\w+): (#\w{6})")
+    return dict(pattern.findall(light)), dict(pattern.findall(dark))
 
 
 @contextmanager
 def canvas(
     name: str, *, columns: int = 1, width: float = 7.6, height: float = 4.0
 ) -> Iterator[Canvas]:
-    """A figure of so many panels, in inches. Raises MissingResource without matplotlib."""
+    """A figure with so many panels beside each other; width and height are in inches.
+
+    Raises MissingResource without matplotlib.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingResource(
-            "task=report draws with matplotlib, which is not installed; pip install matplotlib"
+            "pictures are drawn with matplotlib, which is not installed; pip install matplotlib"
         ) from None
     with matplotlib.rc_context(_style(name)):
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(1, columns, squeeze=False)[0]
-        for one in axes:
-            one.spines[["top", "right"]].set_visible(False)
-            one.tick_params(length=0, pad=6)
+        for panel in axes:
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.tick_params(length=0, pad=6)
         yield Canvas(figure, name, list(axes))
 
 
 def _style(name: str) -> Any:
-    """Settings of matplotlib, whose own type of their keys changes with its version."""
+    """Settings for matplotlib, whose own type for their keys changes with its version."""
     return {
         "svg.fonttype": "none",  # text stays text, in the page's type
         "svg.hashsalt": name,
@@ -96,7 +140,7 @@ def _style(name: str) -> Any:
         "legend.frameon": False,
         "legend.labelcolor": MUTED,
         "figure.facecolor": "none",
-        "text.parse_math": False,  # a label is text, whatever it holds
+        "text.parse_math": False,  # a $ in a label is a $
     }
 
 

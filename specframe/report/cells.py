@@ -1,4 +1,4 @@
-"""Cells of a table, with what they say and what they sort by, and columns that make them."""
+"""Cells of a table, what they say and what they sort by; columns that make cells."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from specframe.report.groups import Group
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """text: as shown; value: what it sorts by, None last; note: said beside it, smaller."""
+    """One cell of a table."""
 
-    text: str
-    value: float | str | None = None
-    note: str = ""
+    text: str  # as shown
+    value: float | str | None = None  # what the row sorts by; None comes last
+    note: str = ""  # shown beside the text, smaller
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """columns: (heading, what it means). numbers: whether a column is set to the right."""
+    """A table of the page, in the form that its template reads."""
 
     name: str
-    columns: Sequence[tuple[str, str]]
-    numbers: Sequence[bool]
+    columns: Sequence[tuple[str, str]]  # heading, and what it means
+    numbers: Sequence[bool]  # whether a column has numbers, which are set to the right
     rows: Sequence[Sequence[Cell]]
 
 
 @dataclass(frozen=True)
 class Column:
-    """heading and what it means; cell: of one thing; number: set to the right."""
+    """How a column of a table is made."""
 
     heading: str
-    means: str
-    cell: Callable[[Any], Cell]
-    number: bool = True
+    means: str  # what the heading means
+    cell: Callable[[Any], Cell]  # the cell of one row's thing, such as a configuration
+    number: bool = True  # whether it has numbers
 
 
 def make_table(name: str, columns: Sequence[Column], things: Sequence[Any]) -> Table:
-    """Columns in which nothing stands are left out."""
-    cells = [[column.cell(one) for one in things] for column in columns]
-    kept = [index for index, column in enumerate(cells) if any(cell.text for cell in column)]
+    """A table with a row for each thing. Columns without any text are left out."""
+    cells = [[column.cell(thing) for thing in things] for column in columns]
+    shown = [index for index, column in enumerate(cells) if any(cell.text for cell in column)]
     return Table(
         name=name,
-        columns=[(columns[index].heading, columns[index].means) for index in kept],
-        numbers=[columns[index].number for index in kept],
-        rows=[[cells[index][row] for index in kept] for row in range(len(things))],
+        columns=[(columns[index].heading, columns[index].means) for index in shown],
+        numbers=[columns[index].number for index in shown],
+        rows=[[cells[index][row] for index in shown] for row in range(len(things))],
     )
 
 
 def of_numbers(heading: str, means: str, name: str, digits: int) -> Column:
-    """A column of one of `Numbers`, with its interval beside it where it has one."""
+    """A column of one field of `Numbers`, with its interval beside it where it has one."""
 
-    def cell(one: Group) -> Cell:
-        held = getattr(one.numbers, name)
+    def cell(group: Group) -> Cell:
+        value = getattr(group.numbers, name)
         ends = {
-            "acceptance_length": one.numbers.acceptance_ends,
-            "speedup": one.numbers.speedup_ends,
+            "acceptance_length": group.numbers.acceptance_ends,
+            "speedup": group.numbers.speedup_ends,
         }.get(name)
-        note = f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends and held is not None else ""
-        return Cell(text=number(held, digits).text, value=held, note=note)
+        note = f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends and value is not None else ""
+        return Cell(text=number(value, digits).text, value=value, note=note)
 
     return Column(heading, means, cell)
 
@@ -69,27 +69,27 @@ def of_numbers(heading: str, means: str, name: str, digits: int) -> Column:
 def share(heading: str, means: str, of: Callable[[Group], float | None]) -> Column:
     """A column of shares, in percent."""
 
-    def cell(one: Group) -> Cell:
-        held = of(one)
-        return Cell(text="" if held is None else f"{100 * held:.1f} %", value=held)
+    def cell(group: Group) -> Cell:
+        value = of(group)
+        return Cell(text="" if value is None else f"{100 * value:.1f} %", value=value)
 
     return Column(heading, means, cell)
 
 
-def number(held: float | None, digits: int, *, sign: bool = False) -> Cell:
-    """A number with so many digits after the point; nothing for None."""
-    if held is None:
+def number(value: float | None, digits: int, *, sign: bool = False) -> Cell:
+    """A cell of a number with so many digits behind the point; empty for None."""
+    if value is None:
         return Cell(text="")
-    return Cell(text=f"{held:{'+' if sign else ''}.{digits}f}", value=held)
+    return Cell(text=f"{value:{'+' if sign else ''}.{digits}f}", value=value)
 
 
-def count(held: int) -> Cell:
-    """A count."""
-    return Cell(text=str(held), value=held)
+def count(value: int) -> Cell:
+    """A cell of a count."""
+    return Cell(text=str(value), value=value)
 
 
 def plainly(value: Any) -> str:
-    """A manifest's value as text."""
+    """A value of a manifest as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

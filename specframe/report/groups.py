@@ -1,4 +1,4 @@
-"""Configurations: runs that differ in their seed alone, each named by what sets it apart."""
+"""Configurations: runs that differ in their seed alone, named by what sets them apart."""
 
 from __future__ import annotations
 
@@ -16,30 +16,25 @@ from specframe.report.run_answers import ReportedAnswer, add_costs, add_depths
 from specframe.report.runs import FinishedRun, flattened
 
 AXES = ("drafter", "tree", "accept", "target", "cache", "runtime")
-_NAMED = AXES[:2]  # a configuration is called by these even if all have the same
-# What says nothing of the method: prompts are told apart by the answers themselves.
+_NAMED = AXES[:2]  # these words are in every name, even if all configurations share them
+# Keys that say nothing of the method. Prompts are told apart by the answers themselves.
 _APART = ("seed", "task", "prompt", "prompts", "data", "train", "expects", "trace", "tracker")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs of one configuration, a seed each.
+    """A configuration: runs that differ in their seed alone."""
 
-    number: from 1, in the order in which they were found; label: its words and the numbers that
-    set it apart, `around` what else does (device, length, prompts, commit); facts: everything that
-    could, by dotted key; numbers: all seeds together, intervals over prompts. plain_apart: plain_ms
-    is of a run of drafter=none that was not interleaved with this one.
-    """
-
-    number: int
-    label: str
-    around: str
-    runs: Sequence[FinishedRun]
-    facts: dict[str, Any]
+    number: int  # from 1, in the order in which the configurations were found
+    label: str  # its words, and the numbers that set it apart from the others
+    around: str  # what else sets it apart: device, length, prompts, commit
+    runs: Sequence[FinishedRun]  # one for each seed
+    facts: dict[str, Any]  # everything that its numbers may depend on, by dotted key
     answers: Sequence[ReportedAnswer]
-    numbers: Numbers
+    numbers: Numbers  # of all seeds together, with intervals over prompts
     categories: dict[str, Numbers]
-    plain_apart: bool = False
+    # Whether plain_ms comes from a run of drafter=none that was not interleaved with this one.
+    plain_is_separate: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -48,7 +43,7 @@ class Group:
 
     @property
     def lossless(self) -> bool | None:
-        """Of its rule; None if the rule is not known here."""
+        """Whether its rule is lossless; None for a rule that is not installed here."""
         name = self.facts.get("accept.name")
         if self.is_plain:
             return True
@@ -56,24 +51,24 @@ class Group:
 
     @property
     def speed(self) -> float | None:
-        """speedup where it was measured, else tokens a second."""
+        """Its speedup where that was measured, or else tokens a second."""
         return self.numbers.speedup or self.numbers.tokens_per_s
 
     def quality(self, key: str, side: str | None = None) -> float | None:
-        """Mean over seeds of a number of the benchmark, of one side if named."""
+        """Mean over seeds of a number in a benchmark's summary, or of one side of it."""
         tables = [run.overall if side is None else run.overall.get(side, {}) for run in self.runs]
-        held = [one[key] for one in tables if one.get(key) is not None]
-        return sum(held) / len(held) if held else None
+        values = [table[key] for table in tables if table.get(key) is not None]
+        return sum(values) / len(values) if values else None
 
     def spread(self, name: str) -> tuple[float, float] | None:
-        """Least and most over seeds of one of `Numbers`; None for a single run."""
-        held = [getattr(run.numbers, name) for run in self.runs]
-        known = [one for one in held if one is not None]
+        """Least and largest value over seeds of a field of `Numbers`; None for a single run."""
+        values = [getattr(run.numbers, name) for run in self.runs]
+        known = [value for value in values if value is not None]
         return (min(known), max(known)) if len(known) > 1 else None
 
 
-def group(runs: Sequence[FinishedRun], *, bootstrap: Bootstrap) -> list[Group]:
-    """Sort runs into configurations. The same configuration and seed twice stays apart."""
+def group_runs(runs: Sequence[FinishedRun], *, bootstrap: Bootstrap) -> list[Group]:
+    """Sort runs into configurations. A second run of the same seed forms another group."""
     buckets: dict[tuple[str, int], list[FinishedRun]] = {}
     for run in runs:
         key = json.dumps(facts_of(run), sort_keys=True, default=str)
@@ -81,36 +76,36 @@ def group(runs: Sequence[FinishedRun], *, bootstrap: Bootstrap) -> list[Group]:
         while run.seed in [other.seed for other in buckets.get((key, copy), [])]:
             copy += 1
         buckets.setdefault((key, copy), []).append(run)
-    every = [facts_of(held[0]) for held in buckets.values()]
+    every = [facts_of(bucket[0]) for bucket in buckets.values()]
     labels = _labels(every, list(buckets.values()))
-    made = []
-    for number, (facts, held) in enumerate(zip(every, buckets.values(), strict=True), start=1):
-        answers = _merged([run.answers for run in held])
-        made.append(
+    groups = []
+    for number, (facts, bucket) in enumerate(zip(every, buckets.values(), strict=True), start=1):
+        answers = _merged([run.answers for run in bucket])
+        groups.append(
             Group(
                 number=number,
                 label=labels[number - 1],
-                around=_told(facts, every, method=False),
-                runs=held,
+                around=_differing(facts, every, method=False),
+                runs=bucket,
                 facts=facts,
                 answers=answers,
-                numbers=_numbers(held, answers, bootstrap),
+                numbers=_numbers(bucket, answers, bootstrap),
                 categories=by_category(answers),
             )
         )
-    return [_with_plain(one, made) for one in made]
+    return [_with_plain(group, groups) for group in groups]
 
 
 def facts_of(run: FinishedRun) -> dict[str, Any]:
-    """Everything of a run that its numbers may depend on, but for the seed."""
-    kept = {key: value for key, value in run.config.items() if key not in _APART}
-    if (kept.get("drafter") or {}).get("name") == "none":  # without a draft they do nothing
-        kept = {key: value for key, value in kept.items() if key not in ("tree", "accept")}
-    keys = sorted(one.key for one in run.answers)
+    """Everything that the numbers of a run may depend on, except the seed, by dotted key."""
+    config = {key: value for key, value in run.config.items() if key not in _APART}
+    if (config.get("drafter") or {}).get("name") == "none":  # then tree and rule do nothing
+        config = {key: value for key, value in config.items() if key not in ("tree", "accept")}
+    keys = sorted(answer.key for answer in run.answers)
     machine = run.manifest.get("hardware") or {}
     device = machine.get("cuda") or {}
     return {
-        **flattened(kept),
+        **flattened(config),
         "task": run.task,
         "prompts": hashlib.sha256(" ".join(keys).encode()).hexdigest()[:8],
         "torch": (run.manifest.get("packages") or {}).get("torch"),
@@ -120,28 +115,28 @@ def facts_of(run: FinishedRun) -> dict[str, Any]:
 
 
 def _labels(every: Sequence[dict[str, Any]], runs: Sequence[Sequence[FinishedRun]]) -> list[str]:
-    """A name for each: its words and numbers, more where two would be called alike."""
-    made = [_words(facts, every) for facts in every]
+    """A name for each: its words and numbers, and more where two would have the same name."""
+    labels = [_words(facts, every) for facts in every]
     for more in (
-        [_told(facts, every, method=False) for facts in every],
-        [f"({held[0].name})" for held in runs],
+        [_differing(facts, every, method=False) for facts in every],
+        [f"({bucket[0].name})" for bucket in runs],
     ):
-        told = set(zip(made, more, strict=True))
-        helps = {label for label, count in Counter(label for label, _ in told).items() if count > 1}
-        made = [
-            f"{label} {word}".rstrip() if label in helps else label
-            for label, word in zip(made, more, strict=True)
+        longer = set(zip(labels, more, strict=True))
+        counts = Counter(label for label, _ in longer)
+        labels = [
+            f"{label} {word}".rstrip() if counts[label] > 1 else label
+            for label, word in zip(labels, more, strict=True)
         ]
-    return made
+    return labels
 
 
 def _words(facts: dict[str, Any], every: Sequence[dict[str, Any]]) -> str:
-    words = [str(facts[f"{axis}.name"]) for axis in AXES if _is_told(axis, facts, every)]
-    return " ".join([*words, _told(facts, every, method=True)]).strip() or "run"
+    words = [str(facts[f"{axis}.name"]) for axis in AXES if _is_named(axis, facts, every)]
+    return " ".join([*words, _differing(facts, every, method=True)]).strip() or "run"
 
 
-def _told(facts: dict[str, Any], every: Sequence[dict[str, Any]], *, method: bool) -> str:
-    """The keys that differ: those of the method, or those around it."""
+def _differing(facts: dict[str, Any], every: Sequence[dict[str, Any]], *, method: bool) -> str:
+    """The keys that differ between configurations: those of the method, or those around it."""
     return " ".join(
         f"{key}={_short(facts.get(key))}"
         for key in facts
@@ -149,17 +144,14 @@ def _told(facts: dict[str, Any], every: Sequence[dict[str, Any]], *, method: boo
     )
 
 
-def differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
-    """(key, its value, the other's) of all facts in which two configurations differ."""
-    keys = dict.fromkeys([*one.facts, *other.facts])
-    return [
-        (key, one.facts.get(key), other.facts.get(key))
-        for key in keys
-        if one.facts.get(key) != other.facts.get(key)
-    ]
+def differences(first: Group, second: Group) -> list[tuple[str, Any, Any]]:
+    """(key, first value, second value) of all facts in which two configurations differ."""
+    keys = dict.fromkeys([*first.facts, *second.facts])
+    values = [(key, first.facts.get(key), second.facts.get(key)) for key in keys]
+    return [entry for entry in values if entry[1] != entry[2]]
 
 
-def _is_told(axis: str, facts: dict[str, Any], every: Sequence[dict[str, Any]]) -> bool:
+def _is_named(axis: str, facts: dict[str, Any], every: Sequence[dict[str, Any]]) -> bool:
     key = f"{axis}.name"
     if key not in facts:
         return False
@@ -172,8 +164,9 @@ def _differs(key: str, facts: dict[str, Any], every: Sequence[dict[str, Any]]) -
     if rest == "name":
         return False
     if dot and axis in AXES:
-        every = [one for one in every if one.get(f"{axis}.name") == facts.get(f"{axis}.name")]
-    return len({str(one.get(key)) for one in every}) > 1
+        name = facts.get(f"{axis}.name")
+        every = [other for other in every if other.get(f"{axis}.name") == name]
+    return len({str(other.get(key)) for other in every}) > 1
 
 
 def _numbers(
@@ -181,51 +174,52 @@ def _numbers(
 ) -> Numbers:
     if len(runs) == 1:
         return runs[0].numbers
-    found = measure(answers, split=None, bootstrap=bootstrap)
+    numbers = measure(answers, split=None, bootstrap=bootstrap)
     shares = [run.numbers.shares for run in runs if run.numbers.shares]
     if not shares:
-        return found
-    mean = {phase: sum(one[phase] for one in shares) / len(shares) for phase in shares[0]}
-    return replace(found, shares=mean, synchronised=all(run.numbers.synchronised for run in runs))
+        return numbers
+    mean = {phase: sum(share[phase] for share in shares) / len(shares) for phase in shares[0]}
+    return replace(numbers, shares=mean, synchronised=all(run.numbers.synchronised for run in runs))
 
 
 def _merged(parts: Sequence[Sequence[ReportedAnswer]]) -> list[ReportedAnswer]:
     """The answers of all seeds, those to one prompt added up."""
-    held: dict[str, list[ReportedAnswer]] = {}
-    for one in (answer for part in parts for answer in part):
-        held.setdefault(one.key, []).append(one)
-    return [many[0] if len(many) == 1 else _added(many) for many in held.values()]
+    by_key: dict[str, list[ReportedAnswer]] = {}
+    for answer in (answer for part in parts for answer in part):
+        by_key.setdefault(answer.key, []).append(answer)
+    return [same[0] if len(same) == 1 else _added(same) for same in by_key.values()]
 
 
-def _added(many: Sequence[ReportedAnswer]) -> ReportedAnswer:
-    bases = [one.base for one in many if one.base is not None]
-    phases = many[0].phases_ms
+def _added(same: Sequence[ReportedAnswer]) -> ReportedAnswer:
+    """Answers to one prompt as a single one."""
+    bases = [answer.base for answer in same if answer.base is not None]
+    phases = same[0].phases_ms
     return replace(
-        many[0],
-        method=add_costs([one.method for one in many]),
-        base=add_costs(bases) if len(bases) == len(many) else None,
-        depths=add_depths([one.depths for one in many]),
-        phases_ms={name: sum(one.phases_ms[name] for one in many) for name in phases},
+        same[0],
+        method=add_costs([answer.method for answer in same]),
+        base=add_costs(bases) if len(bases) == len(same) else None,
+        depths=add_depths([answer.depths for answer in same]),
+        phases_ms={name: sum(answer.phases_ms[name] for answer in same) for name in phases},
     )
 
 
-def _with_plain(one: Group, every: Sequence[Group]) -> Group:
-    """With plain decoding's time of a token from a run of drafter=none, if it has none beside."""
-    if one.is_plain:
-        return replace(one, numbers=replace(one.numbers, plain_ms=one.numbers.pass_ms))
-    if one.numbers.plain_ms is not None:
-        return one
+def _with_plain(group: Group, every: Sequence[Group]) -> Group:
+    """The group; without a baseline of its own it gets plain_ms of a run of drafter=none."""
+    if group.is_plain:
+        return replace(group, numbers=replace(group.numbers, plain_ms=group.numbers.pass_ms))
+    if group.numbers.plain_ms is not None:
+        return group
     for other in every:
-        if other.is_plain and _surroundings(other) == _surroundings(one):
-            numbers = replace(one.numbers, plain_ms=other.numbers.pass_ms)
-            return replace(one, numbers=numbers, plain_apart=True)
-    return one
+        if other.is_plain and _surroundings(other) == _surroundings(group):
+            numbers = replace(group.numbers, plain_ms=other.numbers.pass_ms)
+            return replace(group, numbers=numbers, plain_is_separate=True)
+    return group
 
 
-def _surroundings(one: Group) -> dict[str, Any]:
+def _surroundings(group: Group) -> dict[str, Any]:
     return {
         key: value
-        for key, value in one.facts.items()
+        for key, value in group.facts.items()
         if key.partition(".")[0] not in ("drafter", "tree", "accept")
     }
 

@@ -1,4 +1,4 @@
-"""The numbers of some answers, each under the name that metrics and benchmarks give it."""
+"""The numbers of some answers, under the names that metrics and benchmarks give them."""
 
 from __future__ import annotations
 
@@ -7,35 +7,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specframe.measure.bootstrap import Bootstrap, pooled, speedup
-from specframe.report.run_answers import PHASES, ReportedAnswer, add_costs, add_depths
+from specframe.measure.clock import PHASES
+from specframe.report.run_answers import ReportedAnswer, add_costs, add_depths
 
 Ends = tuple[float, float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """One run, or one category of it.
-
-    acceptance_length: tokens a pass, bonus included. speedup: over plain decoding in the same
-    process, None where it was not measured. plain_ms: of a token of plain decoding; pass_ms: of a
-    verify pass with its draft. rows: verified rows a pass, kept: drafted tokens a pass that were
-    accepted. shares: of a pass's time by phase, synchronised: by a clock that waited for the
-    device. depths: (drafted, reached, accepted). *_ends: of the interval over prompts.
-    """
+    """The numbers of a run, of several, or of one category. None is what was not measured."""
 
     num_prompts: int
-    acceptance_length: float | None
+    acceptance_length: float | None  # tokens a pass, bonus included
     tokens_per_s: float | None
-    pass_ms: float | None
-    rows: float | None
-    kept: float | None
-    plain_ms: float | None = None
-    speedup: float | None = None
-    acceptance_ends: Ends = None
-    speedup_ends: Ends = None
-    shares: dict[str, float] = field(default_factory=dict)
-    synchronised: bool = False
-    depths: Sequence[tuple[int, int, int]] = ()
+    pass_ms: float | None  # of a verify pass with its draft
+    rows: float | None  # verified rows a pass, root included
+    accepted: float | None  # drafted tokens a pass that were accepted
+    plain_ms: float | None = None  # of a token of plain decoding
+    speedup: float | None = None  # over plain decoding in the same process
+    acceptance_ends: Ends = None  # of the interval of acceptance_length over prompts
+    speedup_ends: Ends = None  # of the interval of speedup over prompts
+    shares: dict[str, float] = field(default_factory=dict)  # phase -> share of a pass's time
+    synchronised: bool = False  # whether the shares are by a clock that waited for the device
+    depths: Sequence[tuple[int, int, int]] = ()  # (drafted, reached, accepted), from depth 1 on
 
     @property
     def pass_cost(self) -> float | None:
@@ -58,12 +52,17 @@ def measure(
     split: dict[str, float] | None,
     bootstrap: Bootstrap | None,
 ) -> Numbers:
-    """Pool the answers. split: milliseconds by phase of a synchronising run, if there was one;
-    bootstrap: for the intervals, None leaves them out."""
-    mine = [one.method for one in answers]
+    """The numbers of some answers together.
+
+    split: milliseconds by phase of a run with a clock that waits for the device, if there was one;
+    bootstrap: for the intervals, which None leaves out.
+    """
+    mine = [answer.method for answer in answers]
     total = add_costs(mine)
-    bases = [one.base for one in answers if one.base is not None and one.base.tokens]
-    phases = {phase: sum(one.phases_ms.get(phase, 0.0) for one in answers) for phase in PHASES}
+    bases = [answer.base for answer in answers if answer.base is not None and answer.base.tokens]
+    phases = {
+        phase: sum(answer.phases_ms.get(phase, 0.0) for answer in answers) for phase in PHASES
+    }
     ratio: dict[str, Any] = {}
     if bases and len(bases) == len(answers):
         base = add_costs(bases)
@@ -75,48 +74,50 @@ def measure(
         tokens_per_s=_ratio(total.tokens, total.seconds),
         pass_ms=_ratio(1e3 * total.seconds, total.steps),
         rows=_ratio(total.rows, total.steps),
-        kept=_ratio(total.accepted, total.steps),
+        accepted=_ratio(total.accepted, total.steps),
         **ratio,
         **_ends(answers, bootstrap),
         shares=_shares(split or phases),
         synchronised=split is not None,
-        depths=add_depths([one.depths for one in answers]),
+        depths=add_depths([answer.depths for answer in answers]),
     )
 
 
 def by_category(answers: Sequence[ReportedAnswer]) -> dict[str, Numbers]:
-    """The same of each category, without intervals; empty if there are no categories."""
-    names = list(dict.fromkeys(one.category for one in answers if one.category))
+    """The numbers of each category, without intervals; {} if there are no categories."""
+    names = list(dict.fromkeys(answer.category for answer in answers if answer.category))
     return {
-        name: measure([one for one in answers if one.category == name], split=None, bootstrap=None)
+        name: measure(
+            [answer for answer in answers if answer.category == name], split=None, bootstrap=None
+        )
         for name in names
     }
 
 
 def _ends(answers: Sequence[ReportedAnswer], bootstrap: Bootstrap | None) -> dict[str, Any]:
-    at_all = [one for one in answers if one.method.steps]
-    if bootstrap is None or not at_all:
+    stepped = [answer for answer in answers if answer.method.steps]
+    if bootstrap is None or not stepped:
         return {}
-    tokens = [float(one.method.tokens) for one in at_all]
-    steps = [float(one.method.steps) for one in at_all]
-    found: dict[str, Any] = {"acceptance_ends": bootstrap.interval(pooled, [tokens, steps])}
-    bases = [one.base for one in at_all if one.base is not None and one.base.tokens]
-    if len(bases) == len(at_all):
+    tokens = [float(answer.method.tokens) for answer in stepped]
+    steps = [float(answer.method.steps) for answer in stepped]
+    ends: dict[str, Any] = {"acceptance_ends": bootstrap.interval(pooled, [tokens, steps])}
+    bases = [answer.base for answer in stepped if answer.base is not None and answer.base.tokens]
+    if len(bases) == len(stepped):
         columns = [
             tokens,
-            [one.method.seconds for one in at_all],
-            [float(one.tokens) for one in bases],
-            [one.seconds for one in bases],
+            [answer.method.seconds for answer in stepped],
+            [float(answer.tokens) for answer in bases],
+            [answer.seconds for answer in bases],
         ]
-        found["speedup_ends"] = bootstrap.interval(speedup, columns)
-    return found
+        ends["speedup_ends"] = bootstrap.interval(speedup, columns)
+    return ends
 
 
 def _shares(phases: dict[str, float]) -> dict[str, float]:
-    """Of the time of passes: prefill is not among them."""
-    held = {phase: phases.get(phase, 0.0) for phase in PHASES}
-    total = sum(held.values())
-    return {phase: spent / total for phase, spent in held.items()} if total else {}
+    """Shares of the time of passes, prefill left out."""
+    times = {phase: phases.get(phase, 0.0) for phase in PHASES}
+    total = sum(times.values())
+    return {phase: spent / total for phase, spent in times.items()} if total else {}
 
 
 def _ratio(above: float, below: float) -> float | None:

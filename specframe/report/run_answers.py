@@ -1,4 +1,4 @@
-"""What each prompt of a run took: one record, whether it was generated or benchmarked."""
+"""What each prompt of a run took, in one form for task=generate and task=benchmark."""
 
 from __future__ import annotations
 
@@ -10,40 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
+from specframe.measure.clock import PHASES
 
 ROWS, GENERATIONS = "rows.jsonl", "generations.jsonl"
-PHASES = ("draft", "verify", "accept", "commit", "host")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Counts and seconds of verify steps on one side, prefill and its token left out."""
+    """Counts and seconds of the verify steps of one side. Prefill and its token are left out."""
 
-    tokens: int
+    tokens: int  # emitted
     steps: int
     seconds: float
-    rows: int = 0
-    accepted: int = 0
+    rows: int = 0  # verified, roots included
+    accepted: int = 0  # drafted tokens that were accepted
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedAnswer:
-    """One prompt, all its turns together. key: the same prompt has the same one in other runs.
+    """One prompt, with all its turns together."""
 
-    base: plain decoding in the same process, where it was measured beside. depths: (drafted,
-    reached, accepted) by depth. phases_ms: by the run's own clock, where it has one.
-    """
-
-    key: str
-    category: str
+    key: str  # the same prompt has the same key in other runs
+    category: str  # "" for none
     method: Cost
-    base: Cost | None
-    depths: Sequence[tuple[int, int, int]]
-    phases_ms: dict[str, float]
+    base: Cost | None  # of plain decoding in the same process; None if it was not measured
+    depths: Sequence[tuple[int, int, int]]  # (drafted, reached, accepted), from depth 1 on
+    phases_ms: dict[str, float]  # by the run's own clock; {} for a benchmark
 
     @property
     def speed(self) -> float | None:
-        """Tokens a second, over those of plain decoding on this prompt if it was measured."""
+        """Tokens a second; where plain decoding was measured on this prompt, over those of it."""
         mine = _speed(self.method)
         if self.base is None or mine is None:
             return mine
@@ -58,15 +54,17 @@ class ReportedAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedAnswers:
-    """Those of one run, and the prompts that have none."""
+    """The answers of one run."""
 
-    held: Sequence[ReportedAnswer]
-    num_errors: int
+    answers: Sequence[ReportedAnswer]
+    num_errors: int  # prompts that could not be answered
 
 
 def read_answers(folder: Path) -> ReportedAnswers | None:
-    """The answers of a run's folder; None if it holds no run. Raises ConfigError for a file that
-    is none of ours; a torn last line is left out."""
+    """The answers in a run's folder; None if it holds no run.
+
+    A last line that a kill cut is left out. Raises ConfigError for a file in another format.
+    """
     if (folder / ROWS).is_file():
         return _read(folder / ROWS, _of_row)
     if (folder / GENERATIONS).is_file():
@@ -75,36 +73,36 @@ def read_answers(folder: Path) -> ReportedAnswers | None:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a last line that a kill tore is left out.
+    """The objects of a JSONL file. A last line that a kill cut is left out.
 
-    Raises ConfigError with the place of a line that is no JSON object.
+    Raises ConfigError with the number of a line that is no JSON object.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
             try:
-                held = json.loads(line)
+                value = json.loads(line)
             except ValueError as error:
                 raise ConfigError(f"{path}:{number}: not JSON ({error})") from None
-            if not isinstance(held, dict):
+            if not isinstance(value, dict):
                 raise ConfigError(f"{path}:{number}: not a JSON object")
-            yield held
+            yield value
 
 
 def _read(path: Path, make: Any) -> ReportedAnswers:
-    held, errors = [], 0
+    answers, num_errors = [], 0
     for number, line in enumerate(lines_of(path), start=1):
         if line.get("error") is not None:
-            errors += 1
+            num_errors += 1
             continue
         try:
-            held.append(make(line))
+            answers.append(make(line))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(
                 f"{path}:{number}: not a line of task=generate or task=benchmark ({error!r})"
             ) from None
-    return ReportedAnswers(held=held, num_errors=errors)
+    return ReportedAnswers(answers=answers, num_errors=num_errors)
 
 
 def _of_row(line: dict[str, Any]) -> ReportedAnswer:
@@ -112,7 +110,7 @@ def _of_row(line: dict[str, Any]) -> ReportedAnswer:
     method = [turn["metrics"] for turn in sides["method"]]
     base = [turn["metrics"] for turn in sides.get("baseline", [])]
     depths = [
-        [(one["drafted"], one["reached"], one["accepted"]) for one in turn["depths"]]
+        [(answer["drafted"], answer["reached"], answer["accepted"]) for answer in turn["depths"]]
         for turn in method
     ]
     return ReportedAnswer(
@@ -135,7 +133,8 @@ def _of_generation(line: dict[str, Any]) -> ReportedAnswer:
         method=_cost([metrics]),
         base=None,
         depths=[
-            (one[names[0]], one[names[1]], one[names[2]]) for one in metrics["acceptance_by_depth"]
+            (answer[names[0]], answer[names[1]], answer[names[2]])
+            for answer in metrics["acceptance_by_depth"]
         ],
         phases_ms={name: metrics.get(f"{name}_ms", 0.0) for name in PHASES},
     )
@@ -143,33 +142,33 @@ def _of_generation(line: dict[str, Any]) -> ReportedAnswer:
 
 def _cost(turns: Sequence[dict[str, Any]]) -> Cost:
     return Cost(
-        tokens=sum(one["num_step_tokens"] for one in turns),
-        steps=sum(one["num_steps"] for one in turns),
-        seconds=sum(one["decode_s"] for one in turns),
-        rows=sum(one["num_draft_rows"] for one in turns),
-        accepted=sum(one["num_accepted"] for one in turns),
+        tokens=sum(answer["num_step_tokens"] for answer in turns),
+        steps=sum(answer["num_steps"] for answer in turns),
+        seconds=sum(answer["decode_s"] for answer in turns),
+        rows=sum(answer["num_draft_rows"] for answer in turns),
+        accepted=sum(answer["num_accepted"] for answer in turns),
     )
 
 
 def add_costs(costs: Sequence[Cost]) -> Cost:
-    """All of them together."""
+    """The sum of several costs."""
     return Cost(
-        tokens=sum(one.tokens for one in costs),
-        steps=sum(one.steps for one in costs),
-        seconds=sum(one.seconds for one in costs),
-        rows=sum(one.rows for one in costs),
-        accepted=sum(one.accepted for one in costs),
+        tokens=sum(answer.tokens for answer in costs),
+        steps=sum(answer.steps for answer in costs),
+        seconds=sum(answer.seconds for answer in costs),
+        rows=sum(answer.rows for answer in costs),
+        accepted=sum(answer.accepted for answer in costs),
     )
 
 
 def add_depths(parts: Sequence[Sequence[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
-    """Counts of several answers, depth by depth."""
+    """The sums of the counts of several answers, depth by depth."""
     size = max(map(len, parts), default=0)
     return [
         (
-            sum(one[depth][0] for one in parts if depth < len(one)),
-            sum(one[depth][1] for one in parts if depth < len(one)),
-            sum(one[depth][2] for one in parts if depth < len(one)),
+            sum(answer[depth][0] for answer in parts if depth < len(answer)),
+            sum(answer[depth][1] for answer in parts if depth < len(answer)),
+            sum(answer[depth][2] for answer in parts if depth < len(answer)),
         )
         for depth in range(size)
     ]

@@ -1,4 +1,4 @@
-"""Finds runs below folders and reads what they left, killed ones included."""
+"""Finds runs below folders and reads what they left, also where they were killed."""
 
 from __future__ import annotations
 
@@ -20,29 +20,25 @@ MANIFEST, STATUS, TRACE = "manifest.json", "status.json", "trace.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """One folder. summary: of a benchmark (quality, latencies), else metrics.json.
-
-    state: of the manifest (running, finished, interrupted, failed); num_planned: prompts it was
-    to answer, where known.
-    """
+    """A run, read from its folder."""
 
     folder: Path
-    name: str
-    task: str
+    name: str  # the folder, as short as it can be written
+    task: str  # generate or benchmark
     config: dict[str, Any]
     manifest: dict[str, Any]
-    state: str
+    state: str  # of the manifest: running, finished, interrupted or failed
     answers: Sequence[ReportedAnswer]
-    num_errors: int
-    num_planned: int | None
+    num_errors: int  # prompts that could not be answered
+    num_planned: int | None  # prompts that it was to answer, where that is known
     numbers: Numbers
     categories: dict[str, Numbers]
-    summary: dict[str, Any]
-    trace: Path | None
+    summary: dict[str, Any]  # summary.json of a benchmark, metrics.json of task=generate
+    trace: Path | None  # trace.jsonl, if the run left one
 
     @property
     def seed(self) -> Any:
-        """Of its random streams."""
+        """The seed of its random streams."""
         return self.config.get("seed")
 
     @property
@@ -53,17 +49,17 @@ class FinishedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A point of a sweep without numbers, and why."""
+    """A point of a sweep that has no numbers."""
 
-    name: str
-    words: str
-    status: str
-    reason: str
+    name: str  # the folder, as short as it can be written
+    words: str  # overrides of the point
+    status: str  # of its status.json
+    reason: str  # why it has no numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunList:
-    """What lies below the folders."""
+    """The runs below some folders, and the points of sweeps that have no numbers."""
 
     runs: Sequence[FinishedRun]
     missing: Sequence[Missing]
@@ -87,9 +83,9 @@ def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> RunList:
             elif (folder / STATUS).is_file():
                 missing.append(_missing(folder))
     if not runs:
-        told = ", ".join(map(str, folders))
+        listed = ", ".join(map(str, folders))
         raise ConfigError(
-            f"task.runs={told}: no answers in there; give the folder of a task=generate or "
+            f"task.runs={listed}: no answers in there; give the folder of a task=generate or "
             f"task=benchmark run ({ROWS} or {GENERATIONS}), or a folder above it"
         )
     return RunList(runs=runs, missing=missing)
@@ -97,8 +93,8 @@ def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> RunList:
 
 def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> FinishedRun | None:
     """The run of a folder; None if it has no answers."""
-    found = read_answers(folder)
-    if found is None or not found.held:
+    answered = read_answers(folder)
+    if answered is None or not answered.answers:
         return None
     manifest = _json(folder / MANIFEST)
     config = manifest.get("config")
@@ -114,39 +110,39 @@ def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> FinishedRun | 
         config=config if isinstance(config, dict) else {},
         manifest=manifest,
         state=str(manifest.get("state", "unknown")),
-        answers=found.held,
-        num_errors=found.num_errors,
+        answers=answered.answers,
+        num_errors=answered.num_errors,
         num_planned=summary.get("num_planned"),
-        numbers=measure(found.held, split=phases, bootstrap=bootstrap),
-        categories=by_category(found.held),
+        numbers=measure(answered.answers, split=phases, bootstrap=bootstrap),
+        categories=by_category(answered.answers),
         summary=summary,
         trace=trace if trace.is_file() else None,
     )
 
 
 def flattened(value: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
-    found: dict[str, Any] = {}
+    """The same entries with dotted keys in place of nested ones."""
+    flat: dict[str, Any] = {}
     for key, item in value.items():
         if isinstance(item, dict) and item:
-            found |= flattened(item, f"{above}{key}.")
+            flat |= flattened(item, f"{above}{key}.")
         else:
-            found[f"{above}{key}"] = item
-    return found
+            flat[f"{above}{key}"] = item
+    return flat
 
 
 def _walk(top: Path) -> Iterator[Path]:
     """The folder and those below, in the order in which a sweep numbered them."""
     yield top
-    below = [one for one in top.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    below = [path for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")]
     for folder in sorted(below, key=_order):
         yield from _walk(folder)
 
 
 def _order(folder: Path) -> tuple[bool, int, str]:
-    """The point's number in its sweep, else the folder's name."""
+    """Sorts by the point's number in its sweep, or else by the folder's name."""
     number = None
-    with suppress(ConfigError):  # of another program
+    with suppress(ConfigError):  # another program may have left a file of this name
         number = _json(folder / STATUS).get("number")
     if not isinstance(number, int):
         number = int(folder.name) if folder.name.isdigit() else None
@@ -154,7 +150,7 @@ def _order(folder: Path) -> tuple[bool, int, str]:
 
 
 def _name(folder: Path) -> str:
-    """As seen from here where that is shorter."""
+    """The folder relative to the working directory or in full, whichever is shorter."""
     there, here = str(folder.resolve()), os.path.relpath(folder)
     return min(there, here, key=len)
 
@@ -170,13 +166,13 @@ def _missing(folder: Path) -> Missing:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """An object, or {} where the file is not there. Raises ConfigError if it is not JSON."""
+    """The object of a JSON file, {} without the file. Raises ConfigError for another format."""
     if not path.is_file():
         return {}
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from None
-    if not isinstance(held, dict):
+    if not isinstance(value, dict):
         raise ConfigError(f"{path}: not a JSON object")
-    return held
+    return value

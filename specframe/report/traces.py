@@ -1,4 +1,4 @@
-"""Traces for the tree viewer: trace.jsonl, each text kept once."""
+"""Traces for the tree viewer: trace.jsonl in a short form in which each text stands once."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
-from specframe.report.run_answers import PHASES, lines_of
+from specframe.measure.clock import PHASES
+from specframe.report.run_answers import lines_of
 
 _DIGITS = 3  # of a probability, significant
 
 
 class TraceReader:
-    """The steps of one run, in the order of its answers, up to `max_steps`.
+    """Reads the steps of one run, in the order of its answers, up to `max_steps`.
 
-    What the page reads: strings (every text once; a number stands for it, -1 for none) and answers,
-    each with its steps. A step's keys: n rows of the pass, t tokens, p parents, q target's and d
-    draft's probabilities, x the target's softmax where its law is one-hot, s sources, w why
-    refused, a accepted nodes, e emitted tokens, k how many of these were drafted, c whether a stop
-    cut it, m milliseconds by phase.
+    The page reads `strings`, in which every text stands once, and `answers` with their steps. In a
+    step the index of a string stands for a text, and -1 for none. The keys of a step are short,
+    since there are many:
+
+        n  rows of the pass                  s  sources of the nodes
+        t  texts of the tokens               w  why a node was refused
+        p  parents                           a  accepted nodes
+        q  the target's probabilities        e  texts of the emitted tokens
+        d  the draft's probabilities         k  how many of these were drafted
+        x  the target's softmax, where its   c  whether a stop condition cut the step
+           law is one-hot                    m  milliseconds by phase
     """
 
     def __init__(self, *, max_steps: int) -> None:
@@ -31,7 +38,7 @@ class TraceReader:
         self._num_steps = 0
 
     def read(self, path: Path) -> TraceReader:
-        """Take the lines of a file. Raises ConfigError for what is no trace."""
+        """Read a file. Raises ConfigError for a line that is not of trace=steps."""
         for number, line in enumerate(lines_of(path), start=1):
             try:
                 self._take(line)
@@ -43,12 +50,12 @@ class TraceReader:
 
     @property
     def num_steps(self) -> int:
-        """Steps that were kept."""
+        """Steps that were read."""
         return self._num_steps
 
     def as_dict(self, name: str) -> dict[str, Any]:
         """What the viewer reads of a run that is called `name`."""
-        answers = [one for one in self._answers.values() if one["steps"]]
+        answers = [answer for answer in self._answers.values() if answer["steps"]]
         return {
             "name": name,
             "phases": list(PHASES),
@@ -93,8 +100,8 @@ class TraceReader:
             "n": line["rows"],
             "t": self._all(line["texts"]),
             "p": line["parents"],
-            "q": [_rounded(one) for one in line["target_probs"]],
-            "d": [_rounded(one) for one in line["draft_probs"]],
+            "q": [_rounded(prob) for prob in line["target_probs"]],
+            "d": [_rounded(prob) for prob in line["draft_probs"]],
             **_greedy(line),
             "s": self._all(line["sources"]),
             "w": self._all(line["why"]),
@@ -107,15 +114,17 @@ class TraceReader:
 
     def _all(self, texts: Sequence[str | None]) -> list[int]:
         strings = self._strings
-        return [-1 if one is None else strings.setdefault(str(one), len(strings)) for one in texts]
+        return [
+            -1 if text is None else strings.setdefault(str(text), len(strings)) for text in texts
+        ]
 
 
 def _greedy(line: dict[str, Any]) -> dict[str, Any]:
-    """Where the target's law is one-hot, as at temperature 0, its softmax says more: as `x`."""
+    """The key `x`, where the target's law is one-hot and its softmax says more."""
     softmax = line.get("target_softmax")
-    if softmax is None or any(one not in (None, 0, 1) for one in line["target_probs"]):
+    if softmax is None or any(prob not in (None, 0, 1) for prob in line["target_probs"]):
         return {}
-    return {"x": [_rounded(one) for one in softmax]}
+    return {"x": [_rounded(prob) for prob in softmax]}
 
 
 def script_json(value: Any) -> str:
@@ -125,7 +134,7 @@ def script_json(value: Any) -> str:
 
 
 def _rounded(number: float | None) -> float | None:
-    """NaN and infinities, which JSON has not, become null."""
+    """The number with few digits. NaN and infinities, which JSON does not have, become null."""
     if number is None or number != number or abs(number) == float("inf"):
         return None
     return float(f"{float(number):.{_DIGITS}g}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
 from specframe.registry import Registry
 from specframe.session.engine import Engine
 from specframe.trace.base import TRACES, Trace
@@ -15,48 +16,56 @@ from specframe.trace.base import TRACES, Trace
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a task works on.
+    """What a task works on: one composed command."""
 
-    engine: composed from the configuration. config: that configuration, resolved, plain types.
-    prompt and prompts (a file) are the user's; at most one is given. rebuild(overrides) composes
-    the same command again with more overrides on top ("target=toy", "seed=1"); weights that do not
-    change stay loaded. words: those of the command. trace: what is kept of the steps, for tasks
-    that take one.
-    """
-
+    # Composed from the configuration; a task without `uses_engine` must not touch it.
     engine: Engine
+    # The resolved configuration, in plain Python types.
     config: dict[str, Any]
+    # The run's folder, where a task leaves its files.
     output_dir: Path
+    # The user's prompt, or the user's file of prompts. At most one of the two is given.
     prompt: str | None
     prompts: Path | None
+    # Composes the same command again with more overrides behind it, such as "target=toy" or
+    # "seed=1". Weights that these do not change stay loaded.
     rebuild: Callable[[Sequence[str]], Engine]
-    words: Sequence[str] = ()
+    # The overrides of the command line, in order.
+    overrides: Sequence[str] = ()
+    # Records the steps of the answers, in tasks that have `can_trace`.
     trace: Trace = field(default_factory=lambda: TRACES.get("none")())
+
+    def records(self) -> list[PromptRecord]:
+        """The user's prompt or prompts, or else the built-in set. Raises ConfigError."""
+        if self.prompt is not None:
+            return [PromptRecord(turns=(self.prompt,))]
+        return read_prompts(BUILTIN if self.prompts is None else self.prompts)
 
 
 class Task(ABC):
-    """Does something with an engine.
+    """What `task=` names: it does something with an engine and leaves files in the run's folder."""
 
-    drafts: whether that takes a drafter; else none is loaded. loads: whether it takes an engine at
-    all; one that reads files alone is handed none. traces: whether the steps of its answers can be
-    kept (`trace=`). plain: whether it works on the model's own layers (to train them, or by
-    transformers' code); then runtime=eager leaves them. measures_costs: it does that itself, so a
-    tree that wants to know them gets none before.
-    """
-
-    drafts: ClassVar[bool] = True
-    loads: ClassVar[bool] = True
-    traces: ClassVar[bool] = False
-    plain: ClassVar[bool] = False
+    # Whether `drafter=` matters to it; otherwise drafter=none is composed.
+    uses_drafter: ClassVar[bool] = True
+    # Whether it needs an engine; a task that only reads files is run without loading a model.
+    uses_engine: ClassVar[bool] = True
+    # Whether it records the steps of its answers; `trace=` is refused otherwise.
+    can_trace: ClassVar[bool] = False
+    # Whether it works on the model's layers as they were loaded, to train them or to run
+    # transformers' own code; runtime=eager is then composed, which leaves them as they are.
+    unpacked_weights: ClassVar[bool] = False
+    # Whether it measures the costs of a step itself; a tree that plans by costs then gets none.
     measures_costs: ClassVar[bool] = False
 
     def check(self, config: dict[str, Any]) -> None:
-        """Before anything is loaded: raises ConfigError, IncompatibleComponents or MissingResource
-        for what this task cannot do with the resolved configuration."""
+        """Refuse what this task cannot do with the resolved configuration. No model is loaded yet.
+
+        Raises ConfigError, IncompatibleComponents or MissingResource.
+        """
 
     @abstractmethod
     def run(self, job: Job) -> int:
-        """Work; returns the exit code of the process (0: fine, 1: a verdict against)."""
+        """Do the work and return the exit code: 0, or 1 if the task's own verdict is negative."""
 
 
 TASKS: Registry[Task] = Registry("task", "specframe.task")

@@ -1,4 +1,4 @@
-"""The target's own answers to a prompt file: what drafters are trained on."""
+"""Writes the target's own answers to a prompt file, on which draft heads are trained."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ from specframe.session.engine import Engine
 from specframe.session.manifest import identity
 from specframe.storage.lines import settings_path
 from specframe.task.base import TASKS, Job, Task
-from specframe.terminal.pace import Pace
+from specframe.terminal.progress import PromptProgress
 
 _WARPERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # a row at a time, no prefix
 
 
 @TASKS.register("distill")
 class Distill(Task):
-    """Answers every prompt of `prompts=` with the target alone, batched, through `generate`.
+    """Answers every prompt of `prompts=` with the target alone, in batches, by transformers.
 
-    One JSON object an answer (`data.answers.Answer`): id, turn, category, source, turns,
-    prompt_tokens, tokens, finish_reason. A conversation is answered turn by turn on top of the
-    model's own answers. The run may be killed at any time: the same command skips the answers that
-    are there and loses none; a file that was made with other settings is refused. Noise is keyed by
-    the seed and the prompts of a batch, so a run that was cut gives the same text at any
-    temperature. Prompts are sorted by length inside windows, in the order of the file.
+    A conversation is answered turn by turn on top of the model's own answers. Prompts are sorted by
+    length within windows of the file. The noise is keyed by the seed and the prompts of a batch, so
+    that a run which was killed and went on gives the same text at any temperature.
+
+    The run leaves a JSONL file with one object for each answer (`prompts.answers.Answer`): id,
+    turn, category, source, turns, prompt_tokens, tokens and finish_reason. The same command goes on
+    after a kill with the answers that are missing; a file that was made with other settings is
+    refused.
     """
 
-    drafts: ClassVar[bool] = False
-    plain: ClassVar[bool] = True
+    uses_drafter: ClassVar[bool] = False
+    unpacked_weights: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -94,14 +96,16 @@ class Distill(Task):
         )
         fast = packed(model, rows=self.batch_size) if self.packed else nullcontext()
         with AnswerFile(path, settings=settings, named_by="task.output") as file, fast:
-            keys = {(one.id, turn) for one in subjects for turn in range(len(one.record.turns))}
-            pace = Pace("distill", total=len(keys), done=len(keys & set(file.tokens_of)))
-            work = _Work(self, engine=engine, batched=batched, file=file, pace=pace)
+            keys = {(s.id, turn) for s in subjects for turn in range(len(s.record.turns))}
+            progress = PromptProgress(
+                "distill", total=len(keys), done=len(keys & set(file.tokens_of))
+            )
+            work = _Work(self, engine=engine, batched=batched, file=file, progress=progress)
             try:
-                with pace:
+                with progress:
                     work.answer_all(subjects)
             finally:
-                _say(f"{len(file.tokens_of)} answers in {path}; now {pace.note()}")
+                _say(f"{len(file.tokens_of)} answers in {path}; now {progress.note()}")
                 if work.num_left_out:
                     limit = f"task.max_prompt_tokens={self.max_prompt_tokens}"
                     _say(f"{work.num_left_out} left out: longer than {limit} or than the context")
@@ -113,7 +117,7 @@ class Distill(Task):
         return 0
 
     def _settings(self, engine: Engine, options: dict[str, Any]) -> dict[str, Any]:
-        """What the answers depend on."""
+        """Everything that the answers depend on."""
         target = engine.parts.target
         model = identity(target, target.name)
         where = {key: model[key] for key in ("path", "commit")}
@@ -137,26 +141,32 @@ class Distill(Task):
 
 
 class _Work:
-    """One run over the prompts."""
+    """The answering of all prompts of a run."""
 
     def __init__(
-        self, task: Distill, *, engine: Engine, batched: Batched, file: AnswerFile, pace: Pace
+        self,
+        task: Distill,
+        *,
+        engine: Engine,
+        batched: Batched,
+        file: AnswerFile,
+        progress: PromptProgress,
     ) -> None:
         self.num_left_out = 0
         self._task = task
         self._engine = engine
         self._batched = batched
         self._file = file
-        self._pace = pace
+        self._progress = progress
         context = engine.parts.target.gives.max_positions or sys.maxsize
         self._longest = min(task.max_prompt_tokens, context - batched.max_new_tokens)
         self._greedy = engine.settings.sampling.temperature < GREEDY_BELOW
 
     def answer_all(self, subjects: Sequence[NamedPrompt]) -> None:
-        """Window by window, a window turn by turn, a turn in batches of similar length."""
+        """Answer window by window, within a window turn by turn, and a turn in sorted batches."""
         for start in range(0, len(subjects), self._task.window):
             window = subjects[start : start + self._task.window]
-            for turn in range(max(len(one.record.turns) for one in window)):
+            for turn in range(max(len(subject.record.turns) for subject in window)):
                 for batch in batches_of(
                     list(self._questions(window, turn)),
                     room=self._batched.max_new_tokens,
@@ -166,38 +176,41 @@ class _Work:
                     self._answer(batch)
 
     def _questions(self, window: Sequence[NamedPrompt], turn: int) -> Iterator[Question]:
-        """Those of one turn that fit; where there is noise, also those that have an answer."""
-        held = self._file.tokens_of
+        """The questions of one turn that fit into the context.
+
+        Answered ones are left out in greedy decoding alone: elsewhere they key the batch's noise.
+        """
+        tokens_of = self._file.tokens_of
         for subject in window:
-            is_there = (subject.id, turn) in held
+            is_there = (subject.id, turn) in tokens_of
             if turn >= len(subject.record.turns) or (is_there and self._greedy):
                 continue
-            before = [held.get((subject.id, earlier), []) for earlier in range(turn)]
+            before = [tokens_of.get((subject.id, earlier), []) for earlier in range(turn)]
             tokens = encode_turns(self._engine, subject.record.turns, before) if all(before) else []
             if 0 < len(tokens) <= self._longest:
                 yield Question(prompt=subject, turn=turn, tokens=tokens)
             else:
                 self.num_left_out += 1
-                self._pace.add_prompts(1)
+                self._progress.add_prompts(1)
 
     def _answer(self, batch: Sequence[Question]) -> None:
-        held = self._file.tokens_of
-        missing = [one for one in batch if one.key not in held]
+        tokens_of = self._file.tokens_of
+        missing = [question for question in batch if question.key not in tokens_of]
         if not missing:
             return
-        made = self._batched.answer(
-            [one.tokens for one in batch],
+        answers = self._batched.answer(
+            [question.tokens for question in batch],
             seed=batch_seed(self._engine.settings.seed, batch),
-            tick=self._pace.add_tokens,
+            tick=self._progress.add_tokens,
         )
         eos = self._engine.eos_ids
-        pairs = zip(batch, made, strict=True)
-        self._file.add([q.answer(tokens, eos=eos) for q, tokens in pairs if q.key not in held])
-        self._pace.add_prompts(len(missing))
+        pairs = zip(batch, answers, strict=True)
+        self._file.add([q.answer(tokens, eos=eos) for q, tokens in pairs if q.key not in tokens_of])
+        self._progress.add_prompts(len(missing))
 
 
 def _generate_options(engine: Engine) -> dict[str, Any]:
-    """Options of `generate` for the run's sampling; {} for greedy. Raises for what it cannot do."""
+    """Options of transformers' `generate` for the sampling; {} if greedy. Raises ConfigError."""
     settings = engine.settings
     _check_taken(asdict(settings.sampling), asdict(settings.stop))
     chosen = {key: getattr(settings.sampling, key) for key in _WARPERS}
@@ -208,12 +221,12 @@ def _generate_options(engine: Engine) -> dict[str, Any]:
 
 
 def _check_taken(sampling: dict[str, Any], stop: dict[str, Any]) -> None:
-    """Raises ConfigError for a setting that batched answers do not follow."""
-    for group, held, taken in (("sampling", sampling, _WARPERS), ("stop", stop, ("eos",))):
-        for key, value in held.items():
-            if key not in taken and value is not None:
+    """Raise ConfigError for a setting that batched answers cannot follow."""
+    for group, settings, supported in (("sampling", sampling, _WARPERS), ("stop", stop, ("eos",))):
+        for key, value in settings.items():
+            if key not in supported and value is not None:
                 raise ConfigError(
-                    f"{group}.{key}={value}: task=distill takes {group}.{' and '.join(taken)} "
+                    f"{group}.{key}={value}: task=distill takes {group}.{' and '.join(supported)} "
                     f"alone; leave {group}.{key}=null"
                 )
 

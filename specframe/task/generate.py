@@ -1,23 +1,24 @@
-"""Answers prompts: streamed to the terminal, kept in files as they are finished."""
+"""Answers prompts: streamed to the terminal, and written to files as they are finished."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics, RunSummary
 from specframe.prompts.questions import conversation
-from specframe.prompts.reader import PromptRecord, first_prompt, read_prompts
+from specframe.prompts.reader import PromptRecord, first_prompt
 from specframe.records import Observer, is_warm
 from specframe.session.engine import Engine, Event, Generation, Prompt
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.answer import Colour, Display, one_line
+from specframe.terminal.progress import duration
 from specframe.trace.base import TracedPrompt, Tracer
 
 ERROR = "error"  # finish reason of a prompt that could not be answered
@@ -25,21 +26,24 @@ ERROR = "error"  # finish reason of a prompt that could not be answered
 
 @TASKS.register("generate")
 class Generate(Task):
-    """Generates one answer a prompt, in order, and prints the numbers of the run.
+    """Answers prompts one after the other, and prints the numbers of the run.
 
-    Files in the run's folder, written as it goes: generations.jsonl (one object a prompt with
-    prompt, text, tokens, finish_reason, num_prompt_tokens, metrics; id and category where given),
-    metrics.json and manifest.json. Where the drafter keeps what it learnt, each answer says whether
-    it began `warm`, and the metrics of cold and warm ones are given apart. A conversation of
-    several turns is answered turn by turn on top of the model's own answers and leaves one object
-    a turn, with `turn` from 0.
-    A prompt that cannot be started (too long, empty) is recorded with finish_reason "error" and
-    the others go on; the exit code is then 1. Ctrl-C keeps what was finished.
-    stream: print answers as they come (false: only how far the run is). show_rejected: also the
-    drafted token that each corrected one replaced; costs one host read a step; auto: with colour.
+    `stream` prints answers as they come; without it only the progress is shown. `show_rejected`
+    also shows the drafted token that each recovered token replaced, which costs one host read a
+    step; `auto` does so where there is colour. `colour` is auto (on a terminal), always or never.
+
+    A conversation of several turns is answered turn by turn on top of the model's own answers. A
+    prompt that cannot be started (too long, empty) is recorded with finish_reason "error", and the
+    others go on; the exit code is then 1. Ctrl-C keeps what was finished.
+
+    The run leaves, written as it goes, generations.jsonl (one object for each answer with prompt,
+    text, tokens, finish_reason, num_prompt_tokens and metrics; id and category where given; `turn`
+    from 0 in a conversation), metrics.json and manifest.json. With a drafter that learns from
+    prompt to prompt, each object says whether its answer began `warm`, and the metrics of cold and
+    warm answers are also given apart.
     """
 
-    traces: ClassVar[bool] = True
+    can_trace: ClassVar[bool] = True
 
     def __init__(
         self, *, stream: bool, colour: Colour, show_rejected: bool | Literal["auto"]
@@ -59,7 +63,7 @@ class Generate(Task):
                 display.end_line()
                 if results.reasons:
                     display.table(results.summary, results.reasons)
-                    display.note(f"written to {_relative(job.output_dir)}")
+                    display.note(f"written to {os.path.relpath(job.output_dir)}")
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
@@ -89,7 +93,7 @@ class Generate(Task):
         display: Display,
         results: Results,
     ) -> bool:
-        """One answer; False if it could not be started. `answers` so far grow by it."""
+        """Answer one turn and append the text to `answers`. Returns False if it could not start."""
         if self.stream:
             if entry.turn:
                 display.paragraph()
@@ -100,15 +104,15 @@ class Generate(Task):
             meter.begin()
             tokens = engine.encode(prompt)
             watchers = [meter, *results.watch(entry, tokens)]
-            made = self._decode(engine, tokens, watchers, display)
+            answer = self._decode(engine, tokens, watchers, display)
         except ValueError as error:
             if meter.num_steps:
-                raise  # not the prompt's fault
+                raise  # the error came later than the prompt was checked
             _complain(f"prompt {entry.number}: {error}")
             results.add_error(entry, str(error))
             return False
-        results.add(entry, made, meter.end())
-        answers.append(made.text)
+        results.add(entry, answer, meter.end())
+        answers.append(answer.text)
         return True
 
     def _decode(
@@ -117,7 +121,7 @@ class Generate(Task):
         if not self.stream:
             return engine.generate(tokens, observers=watchers)
         rejected = display.coloured if self.show_rejected == "auto" else self.show_rejected
-        events = _Kept(engine.stream(tokens, observers=watchers, show_rejected=rejected))
+        events = _Stream(engine.stream(tokens, observers=watchers, show_rejected=rejected))
         display.answer(iter(events))
         assert events.result is not None
         return events.result
@@ -125,25 +129,25 @@ class Generate(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """One turn of one record; number counts records from 1."""
+    """One turn of one record of the prompt file."""
 
     record: PromptRecord
-    turn: int
-    number: int
+    turn: int  # from 0
+    number: int  # of the record, from 1
 
     @property
     def text(self) -> str:
         return self.record.turns[self.turn]
 
     def as_dict(self) -> dict[str, Any]:
-        found = {"id": self.record.id, "category": self.record.category}
-        named = {key: value for key, value in found.items() if value is not None}
+        names = {"id": self.record.id, "category": self.record.category}
+        named = {key: value for key, value in names.items() if value is not None}
         return named | ({"turn": self.turn} if len(self.record.turns) > 1 else {})
 
 
 @dataclass
-class _Kept:
-    """A stream whose returned result is kept."""
+class _Stream:
+    """The events of an answer, which remembers the answer that the stream returns at its end."""
 
     events: Iterator[Event]
     result: Generation | None = field(default=None)
@@ -153,8 +157,10 @@ class _Kept:
 
 
 class Results:
-    """generations.jsonl line by line and metrics.json anew after each, in a run's folder; the trace
-    is told of every answer."""
+    """The files of a run: generations.jsonl line by line, and metrics.json anew after each line.
+
+    Every answer is handed to the trace's recorder as well.
+    """
 
     def __init__(self, job: Job, recorder: Tracer) -> None:
         self._recorder = recorder
@@ -176,39 +182,39 @@ class Results:
         self._write_metrics()
 
     def watch(self, entry: _Entry, tokens: Sequence[int]) -> Sequence[Observer]:
-        """Who shall see the steps of the answer to these tokens."""
-        asked = TracedPrompt(
+        """The observers of the steps of an answer to these tokens, for the trace."""
+        question = TracedPrompt(
             number=len(self.reasons),
             id=entry.record.id,
             category=entry.record.category,
             prompt=entry.text,
             prompt_tokens=tokens,
         )
-        return self._recorder.begin(asked)
+        return self._recorder.begin(question)
 
-    def add(self, entry: _Entry, made: Generation, metrics: Metrics) -> None:
-        """Keep a finished answer."""
-        assert metrics.num_tokens == len(made.tokens)
+    def add(self, entry: _Entry, answer: Generation, metrics: Metrics) -> None:
+        """Write a finished answer."""
+        assert metrics.num_tokens == len(answer.tokens)
         warm = is_warm(self._drafter)
         self.summary.add(metrics, warm=warm)
-        self.reasons.append(made.finish_reason)
+        self.reasons.append(answer.finish_reason)
         self.last = metrics
         self._write_line(
             {
                 "prompt": entry.text,
-                "text": made.text,
-                "tokens": made.tokens,
-                "finish_reason": made.finish_reason,
-                "num_prompt_tokens": len(made.prompt_tokens),
+                "text": answer.text,
+                "tokens": answer.tokens,
+                "finish_reason": answer.finish_reason,
+                "num_prompt_tokens": len(answer.prompt_tokens),
                 **entry.as_dict(),
                 **({} if warm is None else {"warm": warm}),
                 "metrics": metrics.as_dict(),
             }
         )
-        self._recorder.end(made, metrics.as_dict())
+        self._recorder.end(answer, metrics.as_dict())
 
     def add_error(self, entry: _Entry, reason: str) -> None:
-        """Keep that a prompt could not be answered."""
+        """Write that a prompt could not be answered, and why."""
         self.summary.num_errors += 1
         self.reasons.append(ERROR)
         line = {"prompt": entry.text, "text": "", "tokens": [], "finish_reason": ERROR}
@@ -224,26 +230,15 @@ class Results:
 
 
 def _records(job: Job) -> list[PromptRecord]:
-    if job.prompt is not None:
-        return [PromptRecord(turns=(job.prompt,))]
-    return [first_prompt()] if job.prompts is None else read_prompts(job.prompts)
+    """The user's prompts, or else a single built-in one."""
+    return [first_prompt()] if job.prompt is None and job.prompts is None else job.records()
 
 
 def _time_left(summary: RunSummary, done: int, count: int) -> str:
-    """How long the rest will take at the pace so far; "" while nothing is known."""
+    """How long the rest will take at the speed so far; "" while nothing is known."""
     if not done or not summary.num_prompts:
         return ""
-    seconds = summary.total.total_s / done * (count - done)
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"about {seconds / size:.0f} {unit} left"
-    return f"about {seconds:.0f} s left"
-
-
-def _relative(folder: Path) -> str:
-    """The folder as seen from here, where that is shorter."""
-    here = Path.cwd()
-    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+    return f"about {duration(summary.total.total_s / done * (count - done))} left"
 
 
 def _complain(text: str) -> None:

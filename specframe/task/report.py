@@ -1,17 +1,17 @@
-"""Writes an HTML file about finished runs: what is fast, why, and how each tree was walked."""
+"""Writes an HTML page about finished runs: what is fast, why, and how each tree was walked."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from specframe.errors import ConfigError
 from specframe.measure.bootstrap import Bootstrap
 from specframe.registry import Range
 from specframe.report.cells import counted
-from specframe.report.groups import group
+from specframe.report.groups import group_runs
 from specframe.report.page import Content, render
 from specframe.report.paired import compare
 from specframe.report.runs import FinishedRun, find
@@ -21,17 +21,19 @@ from specframe.task.base import TASKS, Job, Task
 
 @TASKS.register("report")
 class Report(Task):
-    """One self-contained file: no network, no folder beside it, opened by any browser.
+    """Compares finished runs on one HTML page, which needs no network and no file beside it.
 
-    runs: folders of task=generate or task=benchmark, or folders above them (a sweep, `outputs`);
-    killed runs count as far as they got. Runs that differ in their seed alone are one
-    configuration. Configurations are explained from their numbers (tokens a pass, what a pass
-    costs in plain steps, where its time goes), compared pair by pair over prompts, and those with
-    a trace=steps can be looked at tree by tree. Loads no model.
+    `runs` are folders of task=generate or task=benchmark, or folders above them (a sweep, or
+    `outputs`). Killed runs count as far as they got. Runs that differ in their seed alone form one
+    configuration. The page explains each configuration by its numbers (tokens a pass, what a pass
+    costs in plain steps, where its time goes), compares configurations pair by pair over prompts,
+    and shows the trees of runs with trace=steps. No model is loaded.
+
+    The run leaves `output`, which is report.html by default.
     """
 
-    drafts = False
-    loads = False
+    uses_drafter: ClassVar[bool] = False
+    uses_engine: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -57,30 +59,30 @@ class Report(Task):
                 raise ConfigError(f"task.runs={folder}: no such folder; give a run's or a sweep's")
 
     def run(self, job: Job) -> int:
-        found = find([Path(one) for one in self.runs], bootstrap=self.bootstrap)
-        groups = group(found.runs, bootstrap=self.bootstrap)
+        listed = find([Path(folder) for folder in self.runs], bootstrap=self.bootstrap)
+        groups = group_runs(listed.runs, bootstrap=self.bootstrap)
         content = Content(
-            title=self.title or ", ".join(Path(one).resolve().name for one in self.runs),
-            found=found,
+            title=self.title or ", ".join(Path(folder).resolve().name for folder in self.runs),
+            listed=listed,
             groups=groups,
             comparisons=compare(groups, bootstrap=self.bootstrap),
             confidence=self.bootstrap.confidence,
-            traces=self._traces(found.runs),
+            traces=self._traces(listed.runs),
         )
         path = job.output_dir / self.output
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
         partial.write_text(render(content), encoding="utf-8", errors="xmlcharrefreplace")
         os.replace(partial, path)
-        print(f"{counted(len(found.runs), 'run')}, {counted(len(groups), 'configuration')}")
+        print(f"{counted(len(listed.runs), 'run')}, {counted(len(groups), 'configuration')}")
         print(f"written to {os.path.relpath(path)}")
         return 0
 
     def _traces(self, runs: Sequence[FinishedRun]) -> dict[str, TraceReader]:
-        held = {}
+        readers = {}
         for run in runs:
             if run.trace is not None and self.max_steps:
                 reader = TraceReader(max_steps=self.max_steps).read(run.trace)
                 if reader.num_steps:
-                    held[run.name] = reader
-        return held
+                    readers[run.name] = reader
+        return readers

@@ -32,18 +32,20 @@ _COMPACT = ".npz"  # how a file of compact answers ends
 
 @TASKS.register("train")
 class Train(Task):
-    """Runs a recipe (`train=eagle`, ...) on `answers`; the head lands in the run's folder as
-    `head/`, which `drafter.path=` loads.
+    """Trains a draft head by a recipe (`train=eagle`, ...) on the `answers` of task=distill.
 
-    The target is frozen and in eval mode; its hidden states are computed once, into the folder
-    `features` (null: the run's), which recipes of the same taps can share and longer answers carry
-    on. prompts= (optional) is text that counts for the draft vocabulary. The same command with the
-    same `hydra.run.dir=` goes on after a kill, to the same bits. A held-out share of the prompts
-    tells the acceptance length that a chain of `depth` tokens would reach at temperature 0.
+    The target is frozen and in eval mode. Its hidden states are computed once, into the folder
+    `features` (null: the run's own), which recipes of the same taps can share and which can be
+    extended by longer answers. `prompts=` is optional text that counts for the draft vocabulary. A
+    held-out share of the prompts says which acceptance length a chain of `depth` tokens would reach
+    at temperature 0.
+
+    The run leaves the head in the folder `head/`, which `drafter.path=` loads. The same command
+    with the same `hydra.run.dir=` goes on after a kill and ends with the same bits.
     """
 
-    drafts: ClassVar[bool] = False
-    plain: ClassVar[bool] = True
+    uses_drafter: ClassVar[bool] = False
+    unpacked_weights: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class Train(Task):
         )
 
     def _refuse_sweep(self, folder: Path) -> None:
-        """A child process of ddp runs the whole command again, and would start the sweep anew."""
+        """Refuse a sweep where child processes of ddp would each run the whole command again."""
         fresh = self.strategy.startswith(("ddp", "fsdp", "deepspeed")) and "fork" not in (
             self.strategy
         )
@@ -138,28 +140,31 @@ def recipe_of(config: dict[str, Any]) -> tuple[Recipe, Schedule]:
     from specframe.train.base import RECIPES
     from specframe.training.schedule import Schedule
 
-    held = config.get("train")
-    if not isinstance(held, dict):
+    chosen = config.get("train")
+    if not isinstance(chosen, dict):
         raise ConfigError("train: no recipe given; choose one, as in task=train train=eagle")
     names = {field.name for field in fields(Schedule)}
-    cls = RECIPES.get(held["name"])
-    own = {key: value for key, value in held.items() if key not in names}
-    shared = {key: value for key, value in held.items() if key in names}
+    cls = RECIPES.get(chosen["name"])
+    own = {key: value for key, value in chosen.items() if key not in names}
+    shared = {key: value for key, value in chosen.items() if key in names}
     recipe = cls(**bind(cls, own, where="train"))
     return recipe, Schedule(**bind(Schedule, shared, where="train"))
 
 
 def read_any(path: Path, engine: Engine, prompts: Path | None) -> list[Answer]:
-    """Answers of a JSONL file, or of a compact one whose prompts are in `prompts`."""
+    """Read answers from a JSONL file, or from a compact one whose prompts are in `prompts`."""
     _check_answers(path, prompts)
     compact = path.suffix == _COMPACT
-    found = _expanded(path, engine, read_named_prompts(prompts)) if compact else read_answers(path)
-    # An end that was found again in a file of two runs must not count twice.
-    return list({answer.key: answer for answer in found}.values())
+    if compact:
+        answers = _expanded(path, engine, read_named_prompts(prompts))
+    else:
+        answers = read_answers(path)
+    # A file of two runs may hold an answer twice, which must not count twice.
+    return list({answer.key: answer for answer in answers}.values())
 
 
 def _check_answers(path: Path, prompts: Path | str | None) -> None:
-    """Raises ConfigError unless there are answers to read."""
+    """Raise ConfigError unless there are answers to read."""
     if not path.is_file():
         raise ConfigError(f"task.answers={path}: no such file; task=distill writes one")
     if path.suffix == _COMPACT and prompts is None:
@@ -173,28 +178,28 @@ def _check_answers(path: Path, prompts: Path | str | None) -> None:
 def _expanded(path: Path, engine: Engine, prompts: Sequence[NamedPrompt]) -> Iterator[Answer]:
     subjects = {subject.id: subject for subject in prompts}
     before: dict[Key, list[int]] = {}
-    for one in read_compact(path):
-        subject = subjects.get(one.id)
+    for compact in read_compact(path):
+        subject = subjects.get(compact.id)
         if subject is None:
-            raise ConfigError(f"prompts: the file has no prompt {one.id!r}, which {path} has")
-        before[one.id, one.turn] = one.tokens
-        turns = subject.record.turns[: one.turn + 1]
+            raise ConfigError(f"prompts: the file has no prompt {compact.id!r}, which {path} has")
+        before[compact.id, compact.turn] = compact.tokens
+        turns = subject.record.turns[: compact.turn + 1]
         yield Answer(
-            id=one.id,
-            turn=one.turn,
+            id=compact.id,
+            turn=compact.turn,
             category=subject.record.category,
             source=subject.record.source,
             turns=turns,
             prompt_tokens=encode_turns(
-                engine, turns, [before[one.id, turn] for turn in range(one.turn)]
+                engine, turns, [before[compact.id, turn] for turn in range(compact.turn)]
             ),
-            tokens=one.tokens,
-            finish_reason=one.finish_reason,
+            tokens=compact.tokens,
+            finish_reason=compact.finish_reason,
         )
 
 
 def _wider_text(engine: Engine, prompts: Path | None) -> list[list[int]]:
-    """Ids of the texts of a prompt file."""
+    """Token ids of all turns of a prompt file; [] without a file."""
     tokenizer = engine.parts.target.tokenizer
     if prompts is None or tokenizer is None:
         return []
@@ -203,7 +208,7 @@ def _wider_text(engine: Engine, prompts: Path | None) -> list[list[int]]:
 
 
 def _is_multirun(folder: Path) -> bool:
-    """Hydra's own record of the job says so."""
+    """Whether the job is one of a sweep, by the record that Hydra leaves in its folder."""
     file = folder / ".hydra" / "hydra.yaml"
     if not file.is_file():
         return False

@@ -1,6 +1,6 @@
-"""How an answer looks: streamed in the colours of the field, then one table of numbers.
+"""How an answer looks in the terminal: streamed in colours, then a table of numbers.
 
-Without colour (piped, NO_COLOR, a dumb terminal) nothing but plain text and line ends is written.
+Without colour (piped, NO_COLOR, a dumb terminal) only plain text and line ends are written.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _LEGEND: dict[Kind, str] = {
     "bonus": "bonus",
 }
 _LAST_OF_STEP = ("first", "recovered", "bonus", "rest")
-_PROMPT_CHARS = 300  # of a prompt that are shown
+_PROMPT_CHARS = 300  # longer prompts are shown shortened
 
 
 def _visible() -> dict[int, str]:
-    """Replacements of characters that would steer a terminal; tab and line feed stay."""
+    """Replacements for characters that would control the terminal; tab and line feed stay."""
     table = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}
     table[127] = "\u2421"
     directions = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -51,12 +51,12 @@ _VISIBLE = _visible()
 
 
 def plain(text: str) -> str:
-    """Text that is safe to print: control characters of a model or a prompt become symbols."""
+    """The text with control characters replaced by symbols, so that it is safe to print."""
     return text.translate(_VISIBLE)
 
 
 class Display:
-    """Writes to one stream (standard output if None)."""
+    """Writes prompts, answers and numbers to one stream (standard output if None)."""
 
     def __init__(self, *, colour: Colour, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -73,25 +73,25 @@ class Display:
         self._tail = "\n\n"  # the last two characters; the start counts as a blank line
 
     def legend(self) -> None:
-        """What the colours mean; nothing without colour."""
+        """Write what the colours mean; nothing without colour."""
         if self.coloured:
             words = [STYLES[kind].render(word) for kind, word in _LEGEND.items()]
             self._write("  ".join(words) + "\n\n")
 
     def heading(self, text: str) -> None:
-        """A line above an answer."""
+        """Write a heading above an answer."""
         self.paragraph()
         self._write(self._styled(plain(text), Style(bold=True)) + "\n")
 
     def prompt(self, text: str) -> None:
-        """The prompt, shortened to a few lines."""
+        """Write the prompt, shortened to a few lines."""
         shown = " ".join(plain(text).split())
         if len(shown) > _PROMPT_CHARS:
             shown = shown[:_PROMPT_CHARS].rsplit(" ", 1)[0] + " …"
         self._write(self._styled(f"> {shown}", Style(dim=True)) + "\n\n")
 
     def answer(self, events: Iterator[Event]) -> None:
-        """Show events as they come; every step's text is out before the next step is made."""
+        """Write events as they come. The text of a step is written before the next step starts."""
         step: list[Event] = []
         for event in events:
             step.append(event)
@@ -102,23 +102,23 @@ class Display:
         self.end_line()
 
     def note(self, text: str) -> None:
-        """A quiet line below an answer."""
+        """Write a dim line below an answer."""
         self.end_line()
         self._write(self._styled(plain(text), Style(dim=True)) + "\n")
 
     def end_line(self) -> None:
-        """Go to the start of a line, unless there already."""
+        """End the current line, unless it is empty."""
         if not self._tail.endswith("\n"):
             self._write("\n")
 
     def paragraph(self) -> None:
-        """Leave a blank line, unless there is one already."""
+        """Write a blank line, unless there is one already."""
         self.end_line()
         if self._tail != "\n\n":
             self._write("\n")
 
     def table(self, summary: RunSummary, reasons: Sequence[str]) -> None:
-        """The numbers of the run; reasons: why each answer ended."""
+        """Write the numbers of a run; reasons: why each answer ended."""
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(style="bold", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
@@ -132,7 +132,7 @@ class Display:
         self._write("\n".join(lines) + "\n\n")
 
     def _joined(self, step: Sequence[Event]) -> str:
-        """The events of one step; neighbours of one kind share their colour codes."""
+        """The text of one step. Neighbours of one kind share their colour codes."""
         pieces = []
         for kind, group in itertools.groupby(step, key=lambda event: event.kind):
             text = plain("".join(event.text for event in group))
@@ -144,7 +144,7 @@ class Display:
     def _styled(self, text: str, style: Style) -> str:
         if not self.coloured or not text or not style:
             return text
-        # Line by line: a colour that runs over a line end would paint the rest of the line.
+        # Line by line, since a colour that runs over a line end would paint the rest of the line.
         lines = [style.render(line, color_system=ColorSystem.STANDARD) for line in text.split("\n")]
         return "\n".join(lines)
 
@@ -165,7 +165,7 @@ def _wants_colour(colour: Colour, out: TextIO) -> bool:
 
 
 def one_line(metrics: Metrics, reason: str) -> str:
-    """The numbers of one answer among several."""
+    """The numbers of one answer among several, in one line."""
     parts = [
         f"{metrics.num_tokens} tokens ({reason})",
         f"{metrics.num_steps} steps",
@@ -179,7 +179,7 @@ def _rows(summary: RunSummary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     total = summary.total
     if total.synthetic:
         yield "synthetic", "yes", "the drafter is told the text: these are no method's numbers"
-    ended = ", ".join(f"{reasons.count(one)} {one}" for one in dict.fromkeys(reasons))
+    ended = ", ".join(f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
     only = reasons[0] if len(reasons) == 1 else ended
     yield "tokens", str(total.num_tokens), f"ended by: {only}"
     yield "steps", str(total.num_steps), "verify passes of the target, after prefill"

@@ -1,4 +1,4 @@
-"""Where log lines go: above a live progress bar on a terminal, never into piped output."""
+"""Log lines: above a live progress bar on a terminal, and never into piped output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.logging import RichHandler
 
 
 class ConsoleHandler(RichHandler):
-    """Rich's handler on the shared console if that is a terminal, else on standard error."""
+    """Writes to the shared console if that is a terminal, and otherwise to standard error."""
 
     def __init__(self) -> None:
         console = rich.get_console() if sys.stdout.isatty() else Console(stderr=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specframe.measure.bootstrap import Bootstrap
-from specframe.report.groups import Group, differences, group
+from specframe.report.groups import Group, differences, group_runs
 from specframe.report.paired import compare, signed_rank
 from specframe.report.reasons import versus, why
 from specframe.report.runs import find
@@ -21,7 +21,7 @@ SLOW: list[Prompt] = [(20, 10, 2.0 + i / 50, 1.5) for i in range(8)]
 def groups_of(folder: Path, *runs: tuple[list[Prompt], dict[str, Any]]) -> list[Group]:
     for number, (prompts, changes) in enumerate(runs):
         benchmark(folder / str(number), prompts, **changes)
-    return group(find([folder], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
+    return group_runs(find([folder], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
 
 
 def test_seeds_are_one_configuration(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_plain_decoding_run_apart_is_a_measure_but_no_speed(tmp_path: Path) -> N
     benchmark(tmp_path / "a", [(20, 10, 4.0, 0.0)] * 6, baseline=False)
     plain = {"drafter": {"name": "none"}}
     benchmark(tmp_path / "b", [(20, 20, 2.0, 0.0)] * 6, baseline=False, **plain)
-    lm, none = group(find([tmp_path], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
-    assert lm.plain_apart and not none.plain_apart
+    lm, none = group_runs(find([tmp_path], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
+    assert lm.plain_is_separate and not none.plain_is_separate
     assert lm.numbers.pass_cost == pytest.approx(4)
     assert lm.numbers.speedup is None
     assert "not interleaved" in why(lm)[0]
@@ -107,7 +107,7 @@ def test_pairs_of_prompts(tmp_path: Path) -> None:
     quicker: list[Prompt] = [(20, 8, seconds / 1.25, plain) for _, _, seconds, plain in SLOW]
     made = groups_of(tmp_path, (SLOW, {}), (quicker, {"tree__depth": 3}))
     (found,) = compare(made, bootstrap=BOOTSTRAP)
-    assert (found.one, found.other) == (made[1], made[0])
+    assert (found.faster, found.slower) == (made[1], made[0])
     assert found.ratio == pytest.approx(1.25)
     assert (found.num_wins, found.num_prompts) == (8, 8)
     assert found.p_value == pytest.approx(2 / 2**8)

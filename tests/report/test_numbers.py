@@ -28,7 +28,7 @@ def test_a_benchmark(tmp_path: Path) -> None:
     assert held.pass_cost == pytest.approx(200 / (5000 / 30))
     assert held.speedup == pytest.approx(held.acceptance_length / held.pass_cost)
     assert held.efficiency == pytest.approx(1 / held.pass_cost)
-    assert (held.rows, held.kept) == (3, 1)
+    assert (held.rows, held.accepted) == (3, 1)
     assert held.depths == [(15, 15, 15)]
     assert run.categories["qa"].speedup == pytest.approx(2)
     assert run.categories["rag"].speedup == pytest.approx(1)

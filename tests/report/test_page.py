@@ -13,7 +13,7 @@ from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 
 from specframe.measure.bootstrap import Bootstrap
-from specframe.report.groups import group
+from specframe.report.groups import group_runs
 from specframe.report.page import Content, render
 from specframe.report.paired import compare
 from specframe.report.runs import find
@@ -30,7 +30,7 @@ def page(folder: Path) -> str:
     """The report about a folder, written beside it; its address."""
     bootstrap = Bootstrap(resamples=100, confidence=0.95)
     found = find([folder], bootstrap=bootstrap)
-    groups = group(found.runs, bootstrap=bootstrap)
+    groups = group_runs(found.runs, bootstrap=bootstrap)
     traces = {
         run.name: TraceReader(max_steps=10_000).read(run.trace)
         for run in found.runs
@@ -38,7 +38,7 @@ def page(folder: Path) -> str:
     }
     content = Content(
         title="a report",
-        found=found,
+        listed=found,
         groups=groups,
         comparisons=compare(groups, bootstrap=bootstrap),
         confidence=0.95,

@@ -147,7 +147,10 @@ def test_the_files_are_trees_that_are_loaded(
         measured = sum(size * times for size, times in lengths.items()) / lengths.total()
         assert measured == pytest.approx(held["counted_acceptance_length"], rel=0.2)
     picture = ElementTree.parse(tmp_path / "heatmap.svg").getroot()
-    assert len(picture.findall("{*}rect")) == 1 + 4 * 4
+    texts = [node.text for node in picture.findall(".//{*}text")]
+    shares = json.loads((tmp_path / "calibration.json").read_text(encoding="utf-8"))["accuracy"]
+    assert all(f"{100 * share:.1f}" in texts for row in shares for share in row)
+    assert {"rank 0", "rank 3", "depth (judged)"} <= set(texts)
 
 
 def counted(composed: Composition, prompt: Any, depth: int) -> RankCounts:

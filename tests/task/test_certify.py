@@ -320,6 +320,6 @@ def test_oracle_remembers_what_it_worked_out(monkeypatch: pytest.MonkeyPatch) ->
         return whole(*args)
 
     monkeypatch.setattr(oracle, "full_forward", counted)
-    answer = oracle.greedy_oracle(toy_engine(), 6)
+    answer = oracle.greedy_reference(toy_engine(), 6)
     assert answer([0, 1], 0) == answer([0, 1], 0)
     assert len(calls) == 6

@@ -23,7 +23,7 @@ from specframe.errors import ConfigError
 from specframe.session.engine import Event
 from specframe.task.base import Job
 from specframe.task.chat import Chat
-from specframe.task.chat.talk import Interrupt, Talk
+from specframe.task.chat.dialogue import Dialogue, Interrupt
 from specframe.terminal.answer import Display
 
 pty = pytest.importorskip("pty")
@@ -129,12 +129,12 @@ def test_a_template_is_given_messages(system: str | None) -> None:
     tokenizer = SimpleNamespace(chat_template="{{ messages }}")
     parts = SimpleNamespace(target=SimpleNamespace(tokenizer=tokenizer))
     engine: Any = SimpleNamespace(parts=parts, settings=SimpleNamespace(raw=False))
-    talk = Talk(engine=engine, system=system, rejected=False)
+    dialogue = Dialogue(engine=engine, system=system, show_rejected=False)
     told = [] if system is None else [{"role": "system", "content": "be brief"}]
     asked = {"role": "user", "content": "a"}
-    assert talk._prompt(["a"]) == ("a" if system is None else [*told, asked])
-    talk.turns, talk.answers = ["a"], ["b"]
-    assert talk._prompt(["a", "c"]) == [
+    assert dialogue._prompt(["a"]) == ("a" if system is None else [*told, asked])
+    dialogue.turns, dialogue.answers = ["a"], ["b"]
+    assert dialogue._prompt(["a", "c"]) == [
         *told,
         asked,
         {"role": "assistant", "content": "b"},
@@ -144,7 +144,7 @@ def test_a_template_is_given_messages(system: str | None) -> None:
 
 def test_an_interrupt_between_steps_keeps_what_was_said() -> None:
     engine = specframe.load([*TOY, "max_new_tokens=60"])
-    talk = Talk(engine=engine, system=None, rejected=False)
+    dialogue = Dialogue(engine=engine, system=None, show_rejected=False)
     out = io.StringIO()
 
     class Impatient(Display):
@@ -155,17 +155,17 @@ def test_an_interrupt_between_steps_keeps_what_was_said() -> None:
                 signal.raise_signal(signal.SIGINT)
 
     held = signal.getsignal(signal.SIGINT)
-    made, metrics = talk.ask("abc", Impatient(colour="never", out=out))
+    made, metrics = dialogue.ask("abc", Impatient(colour="never", out=out))
     whole = engine.generate("abc").text
     assert made.finish_reason == "interrupted"
     assert 5 < len(made.text) < 60
     assert whole.startswith(made.text)
     assert out.getvalue() == f"{made.text}\n"
     assert metrics.num_tokens == len(made.tokens) == len(made.text)
-    assert talk.answers == [made.text]
+    assert dialogue.answers == [made.text]
     assert signal.getsignal(signal.SIGINT) is held
     # The next turn stands on what was said, from a clean state.
-    after, _ = talk.ask("de", Display(colour="never", out=io.StringIO()))
+    after, _ = dialogue.ask("de", Display(colour="never", out=io.StringIO()))
     fresh = specframe.load([*TOY, "max_new_tokens=60"])
     assert after.text == fresh.generate(f"abc\n\n{made.text}\n\nde", sequence=1).text
 
@@ -173,7 +173,7 @@ def test_an_interrupt_between_steps_keeps_what_was_said() -> None:
 def test_a_second_interrupt_does_not_wait() -> None:
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGINT)
-        assert interrupt.wanted
+        assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -266,7 +266,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_events_of_one_step_stay_together() -> None:
-    from specframe.task.chat.talk import _Answer
+    from specframe.task.chat.dialogue import _Answer
 
     events = [Event("first", 1, "a", 0), Event("accepted", 2, "b", 1), Event("bonus", 3, "c", 1)]
     interrupt = Interrupt()
@@ -274,5 +274,5 @@ def test_events_of_one_step_stay_together() -> None:
     seen = []
     for event in answer.follow(iter(events), interrupt):
         seen.append(event.text)
-        interrupt.wanted = event.text == "b" or interrupt.wanted
+        interrupt.requested = event.text == "b" or interrupt.requested
     assert seen == ["a", "b", "c"]

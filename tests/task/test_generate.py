@@ -276,7 +276,7 @@ def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     summary.add(Metrics(total_s=10.0))
     assert _time_left(summary, 1, 3) == "about 20 s left"
     assert _time_left(summary, 1, 61) == "about 10 min left"
-    assert _time_left(summary, 1, 2001) == "about 6 h left"
+    assert _time_left(summary, 1, 2001) == "about 5.6 h left"
 
 
 def command(folder: Path, *words: str) -> list[str]:

@@ -19,8 +19,7 @@ from specframe.measure.metrics import peak_memory_bytes
 from specframe.runtime.packed import Packed
 from specframe.target.hf import HF
 from specframe.task.base import Job
-from specframe.task.benchmark.footprint import footprint, weights_bytes
-from specframe.task.benchmark.gaps import host_gaps, idle_share
+from specframe.task.benchmark.machine import footprint, host_gaps, idle_share, weights_bytes
 from specframe.task.benchmark.peers import PeerQuestion, Transformers
 from tests.small_models import CPU, model
 from tests.task.test_peers import comparison, job, sides, task
@@ -33,7 +32,7 @@ def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests of passes start no process."""
     held = {"peak_bytes": 4e6, "before_bytes": 1e6, "weights_bytes": 2e6, "cache_bytes": 0}
     found = {**held, "ratio": 2.0}
-    monkeypatch.setattr("specframe.task.benchmark.lineup.footprint", lambda words: found)
+    monkeypatch.setattr("specframe.task.benchmark.comparison.footprint", lambda words: found)
 
 
 def test_passes_of_ours_and_of_peers(

@@ -21,9 +21,9 @@ from specframe.plugins import bootstrap
 from specframe.task.base import Job
 from specframe.task.benchmark import Benchmark
 from specframe.task.benchmark import peers as peers_module
-from specframe.task.benchmark.compared import PeerSide
 from specframe.task.benchmark.contest import Contest, Rules
-from specframe.task.benchmark.forwards import forwards
+from specframe.task.benchmark.passes import watched_forwards
+from specframe.task.benchmark.peer_side import PeerSide
 from specframe.task.benchmark.peers import Peer, PeerQuestion, Way, peer, peers
 from specframe.task.benchmark.sides import BASELINE, METHOD, Side
 from tests.small_models import byte_tokenizer, model
@@ -50,7 +50,7 @@ def job(folder: Path, *words: str) -> Job:
         prompt=None,
         prompts=prompts,
         rebuild=lambda more: specframe.load(replaced(given, more)),
-        words=given,
+        overrides=given,
     )
 
 
@@ -149,7 +149,7 @@ def test_buffers_are_shared_where_nothing_else_is_said(tmp_path: Path) -> None:
     made = task("drafter=suffix", "cache=static drafter=suffix")
     rules = Rules(rounds=1, split=False, code_is_right=None)
     contest = Contest(asked.engine, rules, baseline=True, reference=None)
-    made._lineup(asked, contest)
+    made._comparison(asked, contest)
     main = asked.engine.parts
     _, _, same, other = (side.engine.parts for side in contest.sides)
     assert same.cache is main.cache and same.runtime is main.runtime is same.target.runtime
@@ -399,13 +399,13 @@ def test_the_model_is_put_back() -> None:
             return x
 
     model = Model()
-    with forwards(model, torch.device("cpu")) as spent:
+    with watched_forwards(model, torch.device("cpu")) as spent:
         model(torch.zeros(1))
         model(torch.zeros(1))
     assert len(spent.seconds()) == 2 and min(spent.seconds()) > 0
     assert "forward" not in vars(model)
     model.forward = hook = lambda x: x  # type: ignore[method-assign]
-    with forwards(model, torch.device("cpu")):
+    with watched_forwards(model, torch.device("cpu")):
         pass
     assert vars(model)["forward"] is hook
 
@@ -418,8 +418,7 @@ def test_a_narrow_terminal_cuts_no_column(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     console = Console(width=width, highlight=False, markup=False, emoji=False)
-    for module in ("lineup", "tables"):
-        monkeypatch.setattr(f"specframe.task.{module}.terminal", lambda: console)
+    monkeypatch.setattr("specframe.task.benchmark.printout.plain_console", lambda: console)
     entry = "target=random target.seed=5 target.vocab_size=500 drafter=suffix"
     task(entry, "peers=transformers", split=True).run(job(tmp_path))
     out = capsys.readouterr().out

@@ -17,7 +17,7 @@ from specframe.planning.cost_table import CostTable
 from specframe.session.engine import Engine
 from specframe.task.base import Job
 from specframe.task.profile import Profile
-from specframe.task.profile.findings import Findings
+from specframe.task.profile.advice import Advice
 from tests.costs.toy_engines import config_of, engine_of
 from tests.drafts import CHEAP
 
@@ -80,9 +80,9 @@ def test_a_run_leaves_a_table_that_can_be_given(
 # What it says
 
 
-def findings(costs: CostTable, **more: Any) -> Findings:
-    given = {"shares": costs.right, "split": {}, "rows": 32, "closed": False}
-    return Findings(costs=costs, **{**given, **more})
+def advice(costs: CostTable, **more: Any) -> Advice:
+    given = {"shares": costs.right, "split": {}, "max_rows": 32, "closed": False}
+    return Advice(costs=costs, **{**given, **more})
 
 
 def test_it_names_the_best_tree_and_the_price_of_others() -> None:
@@ -90,27 +90,27 @@ def test_it_names_the_best_tree_and_the_price_of_others() -> None:
     costs = CostTable(
         rows=(1, 2, 4, 8), contexts=(8,), pass_ms=(line,), right={"net": ((0.5, 0.3, 0.1, 0.1),)}
     )
-    (text,) = findings(costs, rows=8).sentences()
+    (text,) = advice(costs, max_rows=8).sentences()
     # 1.9 tokens in 11 ms; of two rows 1.5 in 10.5; a fifth row takes 18.25 for 2 tokens.
     assert text.startswith("net: 4 nodes are best here, 1 deep (1.90 tokens a pass, 1.73 times")
     assert "2 cost 21 % more a token" in text
     many = replace(costs, right={"net": ((0.5, 0.3, 0.1, 0.1), (0.5, 0.3, 0.1, 0.0))})
-    (text,) = findings(many, rows=8).sentences()
+    (text,) = advice(many, max_rows=8).sentences()
     assert "7 cost" in text and "% more a token" in text
 
 
 def test_it_says_where_nothing_pays() -> None:
     dear = replace(CHEAP, rows=(1, 2), pass_ms=((10.0, 20.0),))
-    (text,) = findings(dear).sentences()
+    (text,) = advice(dear).sentences()
     # 20.1 ms for 1.5 tokens beside 10 for one.
     assert text == "table: no tree pays here; 2 cost 34 % more a token"
     never = replace(dear, right={"table": ((0.0, 0.0),)})
-    assert findings(never).sentences() == ["table: no tree pays here; its guesses were never right"]
+    assert advice(never).sentences() == ["table: no tree pays here; its guesses were never right"]
 
 
 def test_it_says_where_the_time_goes() -> None:
     split = {"draft": 21.0, "verify": 58.0, "accept": 3.0, "commit": 1.0, "host": 17.0}
-    text = findings(CHEAP, split=split).sentences()[0]
+    text = advice(CHEAP, split=split).sentences()[0]
     assert text == "time after prefill, as composed: 62 % target, 21 % draft, 17 % host"
 
 

@@ -19,7 +19,12 @@ from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.target.base import TARGETS
 from specframe.task.replay import Replay
-from specframe.task.replay.hindsight import expected, fewest_steps, most_expected, walked
+from specframe.task.replay.hindsight import (
+    best_expected_tokens,
+    expected_tokens,
+    fewest_steps,
+    match_steps,
+)
 from specframe.task.replay.recorded import read_record
 from tests.heads.small_heads import words_for
 from tests.trace.test_full import PROMPTS, TOY, record
@@ -47,7 +52,7 @@ def replayed(folder: Path, *words: str) -> tuple[list[Steps], Any]:
     task.check(made.config)
     found = read_record(folder)
     (policy,) = task._policies(made.config, found)
-    return [list(walked(answer, policy)) for answer in found.answers], found
+    return [list(match_steps(answer, policy)) for answer in found.answers], found
 
 
 def real(words: Sequence[str], prompts: Sequence[Any] = PROMPTS) -> list[Steps]:
@@ -236,7 +241,7 @@ def test_rejection_is_the_expectation_over_placed_children(tmp_path: Path) -> No
     (policy,) = Replay(
         trace=str(folder), max_nodes=[9], depth=None, resamples=100, confidence=0.9
     )._policies(plan(compose(["task=replay", f"task.trace={folder}", *WIDE])).config, None)  # type: ignore[arg-type]
-    for place in read_record(folder).answers[0].places:
+    for place in read_record(folder).answers[0].positions:
         draft, total = place.draft(policy), 1.0
         for row in range(1, draft.num_rows):
             path, node = [], row
@@ -247,7 +252,7 @@ def test_rejection_is_the_expectation_over_placed_children(tmp_path: Path) -> No
                 (target.law([*place.context, *path[:i]]) / 0.8).softmax(-1)[token].item()
                 for i, token in enumerate(path)
             )
-        assert math.isclose(expected(place, draft), total, rel_tol=1e-9)
+        assert math.isclose(expected_tokens(place, draft), total, rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -275,7 +280,7 @@ def test_the_likeliest_rows_are_the_best_tree(tmp_path: Path) -> None:
         "tree.depth=3",
         "tree.max_nodes=9",
     )
-    place = read_record(folder).answers[0].places[0]
+    place = read_record(folder).answers[0].positions[0]
     probs = {path: place.recorded_laws.probs[row] for path, row in place.laws.items()}
 
     def reach(path: tuple[int, ...]) -> float:
@@ -288,7 +293,7 @@ def test_the_likeliest_rows_are_the_best_tree(tmp_path: Path) -> None:
         ]
         whole = [tree for tree in trees if all(path[:-1] in tree for path in tree)]
         best = max(sum(map(reach, tree)) for tree in whole)
-        assert math.isclose(most_expected(place, rows), best, rel_tol=1e-12)
+        assert math.isclose(best_expected_tokens(place, rows), best, rel_tol=1e-12)
 
 
 def test_estimates_say_so_and_are_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,7 +264,7 @@ def test_one_token_has_no_step(tmp_path: Path) -> None:
     assert (answer["tokens"], answer["prefill_ms"], end["text"]) == (made.tokens, 500.0, made.text)
 
 
-@pytest.mark.parametrize("task", [name for name in TASKS.names() if not TASKS.get(name).traces])
+@pytest.mark.parametrize("task", [name for name in TASKS.names() if not TASKS.get(name).can_trace])
 def test_what_is_measured_is_never_traced(task: str) -> None:
     words = ["target=toy", "drafter=lm", "trace=steps", f"task={task}"]
     given = {"train": "task.answers=x.jsonl", "replay": "task.trace=x", "report": "task.runs=x"}

@@ -3,52 +3,60 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from specframe.measure.bootstrap import Bootstrap
-from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
+from specframe.prompts.reader import PromptRecord
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
+from specframe.task.benchmark.comparison import Comparison, judge_sides
 from specframe.task.benchmark.contest import Contest, Rules
 from specframe.task.benchmark.humaneval_check import code_is_right
-from specframe.task.benchmark.lineup import Lineup
 from specframe.task.benchmark.paper import Expectation
+from specframe.task.benchmark.printout import comparison_printout, method_printout, show
 from specframe.task.benchmark.rows import ROWS, Row, RowFile, hash_of, read_reference, settings_of
-from specframe.task.benchmark.scoreboard import summary
-from specframe.task.benchmark.tables import show, write_csv
-from specframe.task.benchmark.verdict import BenchmarkVerdict, verdict
-from specframe.terminal.pace import Pace
+from specframe.task.benchmark.scoreboard import csv_rows, summary
+from specframe.task.benchmark.verdict import BenchmarkVerdict, verdict_of
+from specframe.terminal.progress import PromptProgress
+from specframe.terminal.text_table import write_csv
 
 
 @TASKS.register("benchmark")
 class Benchmark(Task):
-    """Every number of a method, by category and overall, over `data=`, `prompts=` or the built-in
-    set; a conversation keeps each side's own answers.
+    """Measures a method over the prompts of `data=`, `prompts=` or the built-in set.
 
-    baseline: also drafter=none, interleaved in this process with the same target, runtime, cache,
-    stop rule and counter; false: acceptance alone, for which nothing must be timed. reference: rows
-    of an earlier baseline to compare texts with. rounds: answers to each prompt, times are their
-    medians. warmup: prompts answered before, uncounted. per_category: the first prompts of each.
-    split: once more with a clock that waits for the device, for where the time goes; its times
-    never enter a speed. run_code: run answers to HumanEval (in a process with limits). resamples
-    and confidence: of the bootstrap over prompts. Where the drafter keeps what it learnt, every
-    answer begins with what the counted answers to earlier prompts left: warm-up, rounds and split
-    teach it nothing, cold and warm answers are told apart, and a run that goes on learns first.
+    Every number is given by category and overall. In a conversation each side goes on from its own
+    answers. The settings:
 
-    compare: further sides, each the words that make it another composition ("drafter=suffix
-    tree=auto": axes and device, since all are asked the same); `peers` stands for other engines on
-    the same weights (task/peers.py): transformers and what else is installed, peers=NAME for one
-    of them. All are asked the same prompts in turns and printed in one table. passes: rows of
-    passes that are timed at the end, beside those of peers, with the memory of the composed method
-    in a process of its own.
+    - `baseline` also runs drafter=none, interleaved in this process with the same target, runtime,
+      cache, stop rule and counter. Without it only acceptance is meaningful, not speed.
+    - `reference` names rows of an earlier baseline, whose texts are then compared with.
+    - `rounds` is the number of answers to each prompt, whose times are their medians; `warmup` the
+      number of prompts that are answered before, uncounted; `per_category` keeps only the first
+      prompts of each category.
+    - `split` answers each prompt once more with a clock that waits for the device, which tells
+      where the time goes. The times of that answer never enter a speed.
+    - `run_code` runs the answers to HumanEval in a process with limits.
+    - `compare` lists further sides, each given by the words that make it another composition
+      ("drafter=suffix tree=auto"); these may set axes and the device, since all sides are asked the
+      same. The entry `peers` stands for other engines on the same weights, see `peers.py`. All
+      sides answer the prompts in turns and are printed in one table.
+    - `passes` lists row counts whose forward passes are timed at the end, beside those of peers;
+      the memory of the composed method is measured too, in a process of its own.
+    - `resamples` and `confidence` are those of the bootstrap over prompts.
 
-    Writes rows.jsonl (a line a prompt, on the disk before the next one starts; the same command
-    with the same hydra.run.dir goes on, another configuration is refused), summary.json and
-    table.csv. Exit code 1 if a prompt could not be answered, if a rule that must give the exact
-    text did not, or if the split misses more than 2 % of its time.
+    A drafter that learns from prompt to prompt begins every answer with what the counted answers
+    to earlier prompts left: warm-up, rounds and split teach it nothing, and cold and warm answers
+    are reported apart.
+
+    The run leaves rows.jsonl (one line a prompt, on the disk before the next prompt starts),
+    summary.json and table.csv. The same command with the same hydra.run.dir goes on after a kill;
+    another configuration is refused. The exit code is 1 if a prompt could not be answered, if a
+    rule that must give the exact text did not, or if the split misses more than 2 % of its time.
     """
 
     def __init__(
@@ -82,7 +90,7 @@ class Benchmark(Task):
     def run(self, job: Job) -> int:
         records = self._records(job)
         if job.config.get("expects") is not None:
-            Expectation.of(job.config["expects"])  # a mistake is told before the work
+            Expectation.of(job.config["expects"])  # refuse a mistake before the work
         settings = settings_of(job.engine, job.config, records)
         reference = self.reference and read_reference(Path(self.reference), settings)
         contest = Contest(
@@ -95,75 +103,79 @@ class Benchmark(Task):
             baseline=self.baseline and job.config["drafter"]["name"] != "none",
             reference=reference or None,
         )
-        lineup = self._lineup(job, contest)
-        settings |= {} if lineup is None else lineup.settings()
+        comparison = self._comparison(job, contest)
+        settings |= {} if comparison is None else comparison.settings()
         with RowFile(job.output_dir / ROWS, settings=settings) as file:
             try:
                 self._ask(contest, records, file)
-                if lineup is not None:
-                    lineup.measure(records[0], gaps=self.split)
+                if comparison is not None:
+                    comparison.measure(records[0], gaps=self.split)
             finally:
                 if file.rows:
                     head = {"settings_hash": hash_of(settings), "num_planned": len(records)}
-                    said = self._report(job, file.rows, lineup, head)
-        return said.exit_code
+                    verdict = self._report(job, file.rows, comparison, head)
+        return verdict.exit_code
 
-    def _lineup(self, job: Job, contest: Contest) -> Lineup | None:
-        """With task.compare or task.passes, all the sides, which the contest is told."""
+    def _comparison(self, job: Job, contest: Contest) -> Comparison | None:
+        """The comparison that task.compare or task.passes ask for; its sides join the contest."""
         if self.compare is None and self.passes is None:
             return None
-        held = contest.sides
-        lineup = Lineup(job, held, entries=self.compare or [], rows=self.passes)
-        contest.sides = lineup.sides
-        return lineup
+        entries = self.compare or []
+        comparison = Comparison(job, contest.sides, entries=entries, rows=self.passes)
+        contest.sides = comparison.sides
+        return comparison
 
     def _report(
-        self, job: Job, rows: Sequence[Row], lineup: Lineup | None, head: dict[str, Any]
+        self, job: Job, rows: Sequence[Row], comparison: Comparison | None, head: dict[str, Any]
     ) -> BenchmarkVerdict:
-        """Write and print what the rows say."""
-        found = summary(rows, bootstrap=self.bootstrap, engine=job.engine)
-        said = verdict(rows, engine=job.engine, config=job.config, found=found)
-        comparison, tables = ({}, []) if lineup is None else lineup.told(rows, said)
-        held = {**head, **found, **({"comparison": comparison} if comparison else {})}
-        write_json(job.output_dir / "summary.json", {**held, **said.as_dict()})
-        write_csv(job.output_dir / "table.csv", found)
-        show(found, said, folder=job.output_dir, instead=tables)
-        return said
+        """Write and print what the rows say. head: first keys of summary.json."""
+        numbers = summary(rows, bootstrap=self.bootstrap, engine=job.engine)
+        verdict = verdict_of(rows, engine=job.engine, config=job.config, numbers=numbers)
+        written = {**head, **numbers}
+        printed = method_printout(numbers)
+        if comparison is not None:
+            summaries = comparison.summaries(rows)
+            judge_sides(summaries, comparison.sides, verdict)
+            written["comparison"] = comparison.as_dict(summaries)
+            printed = comparison_printout(comparison, summaries) or printed
+        write_json(job.output_dir / "summary.json", {**written, **verdict.as_dict()})
+        write_csv(job.output_dir / "table.csv", csv_rows(numbers))
+        show(printed, verdict, folder=job.output_dir)
+        return verdict
 
     def _ask(self, contest: Contest, records: Sequence[PromptRecord], file: RowFile) -> None:
+        """Ask all prompts that the file has no row of, and add their rows."""
         done = {row.index for row in file.rows}
         left = [index for index in range(len(records)) if index not in done]
         if done:
             sys.stderr.write(f"benchmark: {len(done)} of {len(records)} prompts are there\n")
         # Numbers of turns, not of prompts asked so far: a run that was cut has the same noise.
-        first = [sum(len(one.turns) for one in records[:index]) for index in range(len(records))]
-        if done and left and contest.keeps:
+        first = [sum(len(r.turns) for r in records[:index]) for index in range(len(records))]
+        if done and left and contest.learns:
             sys.stderr.write("benchmark: they are asked again, uncounted, for what is learnt\n")
             for index in sorted(done):
                 contest.learn(records[index], sequence=first[index])
         for index in left[: self.warmup]:
             contest.warm_up(records[index])
-        with Pace("benchmark", total=len(records), done=len(done)) as pace:
+        with PromptProgress("benchmark", total=len(records), done=len(done)) as progress:
             for index in left:
                 row = contest.row(
                     records[index],
                     index=index,
                     sequence=first[index],
-                    made=pace.add_tokens,
+                    tick=progress.add_tokens,
                 )
                 file.add(row)
                 if row.error is not None:
                     sys.stderr.write(f"specframe: prompt {index + 1}: {row.error}\n")
-                pace.add_prompts(1)
+                progress.add_prompts(1)
 
     def _records(self, job: Job) -> list[PromptRecord]:
-        if job.prompt is not None:
-            return [PromptRecord(turns=(job.prompt,))]
-        records = read_prompts(BUILTIN if job.prompts is None else job.prompts)
-        taken: dict[str | None, int] = {}
-        kept = []
-        for record in records:
-            taken[record.category] = taken.get(record.category, 0) + 1
-            if self.per_category is None or taken[record.category] <= self.per_category:
-                kept.append(record)
-        return kept
+        """The prompts of the run: of each category the first `per_category`, in their order."""
+        counts: Counter[str | None] = Counter()
+        chosen = []
+        for record in job.records():
+            counts[record.category] += 1
+            if self.per_category is None or counts[record.category] <= self.per_category:
+                chosen.append(record)
+        return chosen

@@ -1,4 +1,4 @@
-"""Asks every side every prompt, interleaved, and makes a row of each."""
+"""Asks every side every prompt, in turns, and makes one row of each prompt."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from specframe.task.benchmark.rows import Reference, Row, digest_of
 from specframe.task.benchmark.sides import BASELINE, METHOD, Side, TimeSample, Turn, sides, turn_of
 
 NUMBER, CODE = "number", "code"  # names of the scores
-OVERALL = "all"  # category of prompts that name none
+NO_CATEGORY = "all"  # category of prompts that name none
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How a contest is held. rounds: answers a side gives to each prompt; split: once more, with
-    the clock that waits; code_is_right(text, record): runs an answer, None to leave that out."""
+    """How the sides are asked."""
 
-    rounds: int
-    split: bool
+    rounds: int  # answers that a side gives to each prompt
+    split: bool  # whether each prompt is answered once more, with a clock that waits
+    # Runs an answer's code and says whether it is right; None leaves that out.
     code_is_right: Callable[[str, PromptRecord], bool | None] | None
 
 
 class Contest:
-    """An engine beside its baseline (if that is wanted) or beside texts of an earlier one, and
-    beside whatever else is added to `sides`."""
+    """The sides of a benchmark, which answer the same prompts one after the other.
+
+    They are the engine and, if wanted, its baseline; a comparison may add more to `sides`.
+    `reference` holds texts of an earlier baseline, which are then the exact ones.
+    """
 
     def __init__(
         self, engine: Engine, rules: Rules, *, baseline: bool, reference: Reference | None
@@ -47,64 +50,65 @@ class Contest:
         self._lossy = not engine.parts.accept.lossless
 
     def warm_up(self, record: PromptRecord) -> None:
-        """Answer the first turn of a prompt on every side, uncounted."""
+        """Let every side answer the first turn of a prompt, uncounted."""
         for side in self.sides:
             side.begin()
             side.remember()
-            with suppress(ConfigError):  # told when its turn comes
+            with suppress(ConfigError):  # reported when the prompt is asked for its row
                 side.answer(side.encode(record.turns[:1]), 0)
             side.recall()
 
     def learn(self, record: PromptRecord, *, sequence: int) -> None:
-        """Answer a prompt of an earlier run again, uncounted, for drafters that keep it."""
+        """Ask a prompt of an earlier run again, uncounted, where the drafter learns from it."""
         for side in self.sides:
-            if side.keeps:
+            if side.learns:
                 side.begin()
-                with suppress(ConfigError):  # told when it was asked
+                with suppress(ConfigError):  # it is in the row of the earlier run
                     for turn in range(len(record.turns)):
-                        asked = side.encode(record.turns[: turn + 1])
-                        side.before.append(side.answer(asked, sequence + turn).tokens)
+                        prompt = side.encode(record.turns[: turn + 1])
+                        side.before.append(side.answer(prompt, sequence + turn).tokens)
 
     @property
-    def keeps(self) -> bool:
-        """Whether an answer depends on the prompts before."""
-        return any(side.keeps for side in self.sides)
+    def learns(self) -> bool:
+        """Whether answers of any side depend on the prompts before."""
+        return any(side.learns for side in self.sides)
 
     def row(
-        self, record: PromptRecord, *, index: int, sequence: int, made: Callable[[int], None]
+        self, record: PromptRecord, *, index: int, sequence: int, tick: Callable[[int], None]
     ) -> Row:
-        """Ask one prompt, turn by turn; `made` is told of every turn's tokens.
+        """Ask one prompt, turn by turn.
 
-        sequence: number of its first turn among all turns, which keys the noise.
+        index: of the prompt in the suite; sequence: number of its first turn among all turns, which
+        keys the noise; tick: called after each turn with the number of new tokens.
         """
-        held: dict[str, list[Turn]] = {side.name: [] for side in self.sides}
+        answers: dict[str, list[Turn]] = {side.name: [] for side in self.sides}
         prompts: list[list[int]] = []
         row = Row(
             index=index,
             id=record.id,
-            category=record.category or OVERALL,
+            category=record.category or NO_CATEGORY,
             digest=digest_of(record),
-            sides=held,
+            sides=answers,
         )
         for side in self.sides:
             side.begin()
         for turn in range(len(record.turns)):
             try:
-                asked = record.turns[: turn + 1]
-                prompts.append(self._turn(asked, sequence + turn, index, held))
+                turns = record.turns[: turn + 1]
+                prompts.append(self._turn(turns, sequence + turn, index, answers))
             except ConfigError as error:
-                told = f"turn {turn + 1}: {error}" if turn else str(error)
-                nothing: dict[str, list[Turn]] = {name: [] for name in held}
-                return replace(row, sides=nothing, error=" ".join(told.split()))
-            made(sum(len(turns[turn].tokens) for turns in held.values()))
+                reason = f"turn {turn + 1}: {error}" if turn else str(error)
+                nothing: dict[str, list[Turn]] = {name: [] for name in answers}
+                return replace(row, sides=nothing, error=" ".join(reason.split()))
+            tick(sum(len(turns[turn].tokens) for turns in answers.values()))
         return replace(
             row, agreements=self._agreements(row, prompts), scores=self._scores(row, record)
         )
 
     def _turn(
-        self, turns: Sequence[str], sequence: int, index: int, held: dict[str, list[Turn]]
+        self, turns: Sequence[str], sequence: int, index: int, answers: dict[str, list[Turn]]
     ) -> list[int]:
-        """One turn of every side; returns the method's prompt."""
+        """Add every side's answer to the last of `turns`; returns the method's prompt."""
         prompts = {side.name: side.encode(turns) for side in self.sides}
         samples: dict[str, list[TimeSample]] = {side.name: [] for side in self.sides}
         for side in self.sides:
@@ -116,41 +120,43 @@ class Contest:
                 side.recall()
                 samples[side.name].append(side.answer(prompts[side.name], sequence))
         for side in self.sides:
-            made = turn_of(side, prompts[side.name], sequence, samples[side.name])
+            answer = turn_of(side, prompts[side.name], sequence, samples[side.name])
             if self.rules.split:
                 side.recall()
-                made.split = side.split(prompts[side.name], sequence)
+                answer.split = side.split(prompts[side.name], sequence)
             if self._lossy:
-                made.target_logprob = mean_logprob(side.engine, prompts[side.name], made.tokens)
-            held[side.name].append(made)
-            side.before.append(made.tokens)
+                answer.target_logprob = mean_logprob(side.engine, prompts[side.name], answer.tokens)
+            answers[side.name].append(answer)
+            side.before.append(answer.tokens)
         return prompts[METHOD]
 
     def _agreements(self, row: Row, prompts: Sequence[Sequence[int]]) -> list[Agreement]:
         mine = row.sides[METHOD]
         if self.reference is not None:
-            exact = self.reference.of(row.digest, [one.sequence for one in mine])
+            exact = self.reference.of(row.digest, [turn.sequence for turn in mine])
         else:
             exact = row.sides.get(BASELINE, [])
-        found: list[Agreement] = []
+        pairs: list[Agreement] = []
         for prompt, turn, other in zip(prompts, mine, exact, strict=False):
-            one = agreement(turn.tokens, other.tokens)
-            place = one.num_common
-            if not one.same and place < min(len(turn.tokens), len(other.tokens)) and not found:
+            pair = agreement(turn.tokens, other.tokens)
+            place = pair.num_common
+            # The gap of the first turn alone: behind it, the two prompts may differ.
+            if not pair.same and place < min(len(turn.tokens), len(other.tokens)) and not pairs:
                 text = other.tokens[: place + 1]
                 gap = logit_gap(self.engine, prompt, text, turn.tokens[place])
-                one = replace(one, logit_gap=gap)
-            found.append(one)
-        return found
+                pair = replace(pair, logit_gap=gap)
+            pairs.append(pair)
+        return pairs
 
     def _scores(self, row: Row, record: PromptRecord) -> dict[str, dict[str, bool]]:
-        found: dict[str, dict[str, bool]] = {}
+        """Score -> side -> whether its first answer is right, for scores that the prompt has."""
+        scores: dict[str, dict[str, bool]] = {}
         for name, turns in row.sides.items():
             number = number_is_right(turns[0].text, record.reference)
             if number is not None:
-                found.setdefault(NUMBER, {})[name] = number
+                scores.setdefault(NUMBER, {})[name] = number
             if self.rules.code_is_right is not None:
                 code = self.rules.code_is_right(turns[0].text, record)
                 if code is not None:
-                    found.setdefault(CODE, {})[name] = code
-        return found
+                    scores.setdefault(CODE, {})[name] = code
+        return scores

@@ -16,12 +16,12 @@ from specframe.prompts.reader import PromptRecord
 _SECONDS = 10  # of one program, processor and wall
 _BYTES = 1 << 30  # of memory
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL | re.MULTILINE)
-# Where a text that goes on from the prompt has left the function (Chen et al., section 3.1).
+# A text that goes on from the prompt ends where it leaves the function (Chen et al., section 3.1).
 _AFTER = re.compile(r"\n(?:class|def|#|if|print|```)")
 _BODY = re.compile(r"\n*(?: {2,}|\t)\S")
 
 # Runs inside the child: limits first, then the program from standard input. What the program
-# prints goes nowhere; where the verdict is written, it does not know.
+# prints is thrown away, and it does not know the file descriptor that the verdict is written to.
 _CHILD = f"""
 import os, resource, sys
 verdict = os.dup(1)
@@ -43,13 +43,16 @@ def code_is_right(text: str, record: PromptRecord) -> bool | None:
 
 
 def program(prompt: str, answer: str) -> str:
-    """The function an answer makes: what it says or its code block, the one that defines the
-    function before others, after the prompt; where it defines the function, after the prompt's
-    imports and helpers. A body that goes on from the prompt ends with the function."""
+    """The source of the function that an answer stands for.
+
+    A code block of the answer, or else the answer itself, that defines the function is put behind
+    the prompt's imports and helpers. Otherwise the first code block, or a text that goes on from
+    the prompt, is put behind the prompt; such a text is cut where it leaves the function.
+    """
     names = re.findall(r"^def\s+(\w+)", prompt, re.MULTILINE)
     whole = re.compile(rf"^def\s+{names[-1]}\b" if names else r"(?!)", re.MULTILINE)
     blocks = _FENCE.findall(answer)
-    code = next((one for one in [*blocks, answer] if whole.search(one)), None)
+    code = next((text for text in [*blocks, answer] if whole.search(text)), None)
     if code is not None:
         above, _, _ = prompt.rpartition(f"def {names[-1]}")
         return f"{above}\n{code}"
@@ -59,8 +62,11 @@ def program(prompt: str, answer: str) -> str:
 
 
 def passes(source: str) -> bool:
-    """Run a program in a process of its own: an empty folder and environment, limits on time,
-    memory, files and processes. It still runs as this user and may reach the network."""
+    """Run a program in a process of its own and return whether it ends without an error.
+
+    The process has an empty folder and environment and limits on time, memory, files and child
+    processes. It still runs as this user and may reach the network.
+    """
     with tempfile.TemporaryDirectory(prefix="specframe-") as folder:
         child = subprocess.Popen(
             [sys.executable, "-I", "-c", _CHILD],
@@ -72,11 +78,11 @@ def passes(source: str) -> bool:
             start_new_session=True,
         )
         try:
-            said, _ = child.communicate(source.encode(errors="replace"), timeout=2 * _SECONDS)
+            output, _ = child.communicate(source.encode(errors="replace"), timeout=2 * _SECONDS)
         except subprocess.TimeoutExpired:
-            said = b""
+            output = b""
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    return child.returncode == 0 and said == b"passed"
+    return child.returncode == 0 and output == b"passed"

@@ -1,4 +1,4 @@
-"""What an experiment's paper claims, and how this run differs from the paper's."""
+"""What the paper of an experiment claims, and in what a run differs from the paper's."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _ABSENT = "nothing"
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """`expects` of an experiment: the acceptance_length claimed, by how much a run may miss it,
-    and entries of the manifest as the paper had them (dotted path -> text that occurs in it)."""
+    """What `expects` of an experiment says."""
 
-    acceptance_length: float
-    tolerance: float
+    acceptance_length: float  # that the paper claims
+    tolerance: float  # by how much a run may miss it
+    # Entries of the manifest as the paper had them: dotted path -> text that occurs in the entry.
     manifest: dict[str, Any]
 
     @classmethod
-    def of(cls, held: Mapping[str, Any]) -> Expectation:
-        """Of the configuration's mapping. Raises ConfigError."""
+    def of(cls, values: Mapping[str, Any]) -> Expectation:
+        """The expectation of the configuration's mapping. Raises ConfigError."""
         for key in _OWN:
-            number = held.get(key)
+            number = values.get(key)
             if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
                 raise ConfigError(
                     f"expects.{key}={number}: give the number, as in "
                     "expects={acceptance_length: 2.3, tolerance: 0.1}"
                 )
         return cls(
-            acceptance_length=float(held["acceptance_length"]),
-            tolerance=float(held["tolerance"]),
-            manifest={str(key): one for key, one in held.items() if key not in _OWN},
+            acceptance_length=float(values["acceptance_length"]),
+            tolerance=float(values["tolerance"]),
+            manifest={str(key): entry for key, entry in values.items() if key not in _OWN},
         )
 
     def judge(self, measured: float | None, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Met or not, and where this run's manifest is not the paper's."""
+        """Whether a measured length meets it, and where this run's manifest is not the paper's."""
         met = measured is not None and abs(measured - self.acceptance_length) <= self.tolerance
-        entries = {path: (one, _entry(manifest, path)) for path, one in self.manifest.items()}
+        entries = {path: (paper, _entry(manifest, path)) for path, paper in self.manifest.items()}
         return {
             "acceptance_length": self.acceptance_length,
             "tolerance": self.tolerance,
@@ -55,7 +55,7 @@ class Expectation:
 
 
 def sentence(judged: Mapping[str, Any]) -> str:
-    """One line for the terminal."""
+    """One line for the terminal. judged: of `Expectation.judge`."""
     measured = judged["measured"]
     here = "nothing was measured" if measured is None else f"measured {measured:.2f}"
     text = (
@@ -63,8 +63,8 @@ def sentence(judged: Mapping[str, Any]) -> str:
         f"is {'met' if judged['met'] else 'not met'}: {here}"
     )
     differs = [
-        f"{path}: {one['here']} instead of {one['paper']}"
-        for path, one in judged["differs"].items()
+        f"{path}: {entry['here']} instead of {entry['paper']}"
+        for path, entry in judged["differs"].items()
     ]
     return f"{text}; this run differs in {', '.join(differs)}" if differs else text
 

@@ -1,86 +1,118 @@
-"""Milliseconds of passes by their rows: ours, and those of peers on the same weights."""
+"""Times of forward passes: those that somebody else calls, and passes of several row counts."""
 
 from __future__ import annotations
 
+import inspect
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import torch
 
 from specframe.costs.ceilings import Ceilings, PassWorkload, measure_ceilings
 from specframe.costs.step_timing import StepTimer, TimingPlan
 from specframe.measure.busy_clock import BusyClock
+from specframe.measure.clock import Clock
 from specframe.session.engine import Engine
-from specframe.task.benchmark.compared import PeerSide, WeightsKey, weights_key
 from specframe.task.benchmark.peers import Peer, PeerQuestion
-from specframe.task.benchmark.sides import Side, plain_side
-from specframe.terminal.steps import Steps
+from specframe.terminal.progress import StepProgress
 
 CONTEXT = 128  # tokens behind which passes are measured
 _ROUNDS = 3  # times that each pass is measured, after one that does not count
 _ALPHABET = 61  # ids of the tokens that a peer is fed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passes:
-    """Medians on one target and runtime, by rows. forward_ms: of the target's pass; step_ms: of a
-    whole step without its draft. peers: forward_ms of each peer that has passes of its own.
+@dataclass
+class WatchedForwards:
+    """The calls of a forward so far, by the loop's clock: host time on a CPU, events on CUDA."""
 
-    moved: bytes of weights and keys that a pass has to read; copy_bytes_per_s: what a copy moves.
-    """
+    clock: Clock
+    marks: list[list[tuple[str, object]]] = field(default_factory=list)
+
+    def seconds(self) -> list[float]:
+        """Seconds of each call. Waits for the device, so it is called once everything is done."""
+        return [1e-3 * sum(self.clock.durations_ms(call).values()) for call in self.marks]
+
+
+@contextmanager
+def watched_forwards(owner: Any, device: torch.device) -> Iterator[WatchedForwards]:
+    """Time every call of `owner.forward` while the block runs; owner is a model or a target."""
+    watched = WatchedForwards(Clock(device))
+    forward = owner.forward
+    hooked = vars(owner).get("forward")  # accelerate puts its own there
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        clock = Clock(device)
+        clock.start()
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            clock.mark("verify")
+            watched.marks.append(clock.marks)
+
+    # generate() looks at the signature to know what the model takes.
+    timed.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    owner.forward = timed
+    try:
+        yield watched
+    finally:
+        if hooked is None:
+            del owner.forward
+        else:
+            owner.forward = hooked
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassTimes:
+    """Medians of the times of passes on one target and runtime, by number of rows."""
 
     target: str
     runtime: str
-    context: int
+    context: int  # tokens behind which the passes stand
     rows: list[int]
-    forward_ms: list[float]
-    step_ms: list[float]
+    forward_ms: list[float]  # of the target's forward
+    step_ms: list[float]  # of a whole step without its draft
+    # Name of a peer -> forward_ms of its own passes, where it has any.
     peers: dict[str, list[float]] = field(default_factory=dict)
-    moved: list[float] | None = None
-    copy_bytes_per_s: float | None = None
+    moved: list[float] | None = None  # bytes of weights and keys that a pass has to read
+    copy_bytes_per_s: float | None = None  # what a plain copy moves on this device
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values, for summary.json."""
         return asdict(self)
 
 
-def passes_of(
-    sides: Sequence[Side],
+def pass_times(
+    engines: Sequence[tuple[Engine, Sequence[tuple[Peer, PeerQuestion]]]],
     rows: Sequence[int],
-    peers: Sequence[tuple[Peer, PeerQuestion, WeightsKey]],
     *,
     capacity: int | None,
-) -> list[Passes]:
-    """One table for each target and runtime among our sides, without their drafts; peers go to the
-    first of their weights."""
-    ours = [side for side in sides if not isinstance(side, PeerSide)]
-    first = {id(side.engine.parts.target): side for side in reversed(ours)}
-    chosen = [side for side in ours if first[id(side.engine.parts.target)] is side]
-    engines = [plain_side(side.name, side.engine).engine for side in chosen]
-    found, told = [], set[WeightsKey]()
-    with Steps("passes", total=_ROUNDS * len(engines)) as steps:
-        for engine in engines:
-            key = weights_key(engine)
-            own = [(peer, asked) for peer, asked, of in peers if of == key and key not in told]
-            told.add(key)
-            found.append(_measured(engine, list(rows), own, (capacity, steps.add)))
-    return found
+) -> list[PassTimes]:
+    """Time the passes of each engine, which should not draft, in turns with those of its peers.
+
+    capacity: of the cache, in tokens; None for a cache that grows.
+    """
+    times = []
+    with StepProgress("passes", total=_ROUNDS * len(engines)) as progress:
+        for engine, peers in engines:
+            plan = TimingPlan(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
+            costing = StepTimer(engine, plan, capacity=capacity, tick=lambda _: None)
+            times.append(_measure(engine, costing, peers, progress.add))
+    return times
 
 
-def _measured(
+def _measure(
     engine: Engine,
-    rows: list[int],
+    costing: StepTimer,
     peers: Sequence[tuple[Peer, PeerQuestion]],
-    how: tuple[int | None, Callable[[int], None]],
-) -> Passes:
-    """how: capacity of the cache, and who is told of every round."""
-    capacity, tick = how
-    parts = engine.parts
-    extent = TimingPlan(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
-    costing = StepTimer(engine, extent, capacity=capacity, tick=lambda _: None)
-    context = costing.plan.contexts[0]
-    runs = _runs(peers, rows, context)
+    tick: Callable[[int], None],
+) -> PassTimes:
+    parts, context = engine.parts, costing.plan.contexts[0]
+    rows = list(costing.plan.rows)
+    runs = _peer_runs(peers, rows, context)
     now = BusyClock(parts.target.device).now
     ours: list[tuple[Sequence[float], Sequence[float]]] = []
     theirs: dict[str, list[list[float]]] = defaultdict(list)
@@ -91,44 +123,46 @@ def _measured(
             theirs[name].append([_timed(run, size, now) for size in rows])
         tick(1)
     weights = PassWorkload.of(parts.target, parts.cache)
-    limits: Ceilings | None = (
-        None
-        if weights is None
-        else measure_ceilings(parts.target, parts.runtime.weights, costing.now)
-    )
-    return Passes(
+    limits: Ceilings | None = None
+    if weights is not None:
+        limits = measure_ceilings(parts.target, parts.runtime.weights, costing.now)
+    return PassTimes(
         target=parts.target.name,
         runtime=type(parts.runtime).__name__.lower(),
         context=context,
         rows=rows,
         forward_ms=_medians([forward for forward, _ in ours]),
         step_ms=_medians([whole for _, whole in ours]),
-        peers={name: _medians(found) for name, found in theirs.items()},
+        peers={name: _medians(rounds) for name, rounds in theirs.items()},
         moved=None if weights is None else [weights.of_pass(n, context, 1.0).bytes for n in rows],
         copy_bytes_per_s=None if limits is None else limits.bytes_per_s,
     )
 
 
-def _runs(
+def _peer_runs(
     peers: Sequence[tuple[Peer, PeerQuestion]], rows: Sequence[int], context: int
 ) -> dict[str, Callable[[Sequence[int]], Any]]:
-    """Each peer's pass, run once at every size."""
-    found = {}
+    """Each peer's pass by its name, run once at every size."""
+    runs = {}
     for peer, question in peers:
-        run = peer.pass_of(question, [place % _ALPHABET for place in range(context)])
+        run = peer.pass_of(question, _tokens(context))
         if run is not None:
-            found[peer.package] = run
+            runs[peer.package] = run
             for size in rows:
-                run([place % _ALPHABET for place in range(size)])
-    return found
+                run(_tokens(size))
+    return runs
 
 
 def _timed(run: Callable[[Sequence[int]], Any], size: int, now: Callable[[], float]) -> float:
     """Milliseconds of one pass."""
-    tokens = [place % _ALPHABET for place in range(size)]
+    tokens = _tokens(size)
     start = now()
     run(tokens)
     return 1e3 * (now() - start)
+
+
+def _tokens(count: int) -> list[int]:
+    return [place % _ALPHABET for place in range(count)]
 
 
 def _medians(rounds: Sequence[Sequence[float]]) -> list[float]:

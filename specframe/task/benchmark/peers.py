@@ -1,7 +1,7 @@
-"""Other engines on the same weights, to be measured beside ours in one process.
+"""Other engines on the same weights, which a benchmark measures beside ours in one process.
 
-A plugin brings another one by subclassing `Peer` under `@peer("its_name")` in its module; it is
-then one of the `peers` of task.compare wherever its package can be imported.
+A plugin brings another engine by subclassing `Peer` under `@peer("its_name")` in its module. That
+engine is then among the `peers` of task.compare wherever its package can be imported.
 """
 
 from __future__ import annotations
@@ -26,29 +26,27 @@ Answer = Callable[[list[int]], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class PeerQuestion:
-    """What every peer is asked. model: of transformers, with the run's weights as they were loaded.
-    draft: the model that the target names as its draft, if that is another one."""
+    """What every peer gets to work with."""
 
-    model: Any
-    draft: Any
+    model: Any  # of transformers, with the run's weights as they were loaded
+    draft: Any  # the model that the target names as its draft model; None if there is none
     max_new_tokens: int
     eos_ids: Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way in which a peer decodes greedily. answer: prompt ids -> new ids, an end token
-    included. like: the drafter of ours that does the same, if one does."""
+    """One way in which a peer decodes greedily."""
 
-    label: str
-    answer: Answer
-    like: str | None = None
+    label: str  # its name in tables
+    answer: Answer  # prompt ids -> new ids, an end token included
+    like: str | None = None  # the drafter of ours that does the same, if there is one
 
 
 class Peer(ABC):
-    """An engine that can decode a model of transformers. package: what must be importable."""
+    """An engine that can decode a model of transformers."""
 
-    package: ClassVar[str]
+    package: ClassVar[str]  # the package that must be installed for it
 
     @abstractmethod
     def ways(self, question: PeerQuestion) -> list[Way]:
@@ -57,21 +55,23 @@ class Peer(ABC):
     def pass_of(
         self, question: PeerQuestion, context: Sequence[int]
     ) -> Callable[[Sequence[int]], Any] | None:
-        """A forward of some rows behind a context, which leaves the context as it was; None where
-        the peer has none of its own."""
+        """A function that runs one forward of some token ids behind a context.
+
+        It must leave the context as it was. None where the peer has no forward of its own.
+        """
         return None
 
 
 def peer(name: str) -> Callable[[C], C]:
-    """Class decorator: a peer by its name. Raises ValueError for a name that is taken."""
+    """Class decorator that registers a peer. Raises ValueError for a name that is taken."""
 
     def register(cls: C) -> C:
-        held = PEERS.get(name)
-        if held is not None and (held.__module__, held.__qualname__) != (
+        other = PEERS.get(name)
+        if other is not None and (other.__module__, other.__qualname__) != (
             cls.__module__,
             cls.__qualname__,
         ):
-            raise ValueError(f"peer {name}: already registered by {held.__module__}")
+            raise ValueError(f"peer {name}: already registered by {other.__module__}")
         PEERS[name] = cls
         return cls
 
@@ -79,33 +79,32 @@ def peer(name: str) -> Callable[[C], C]:
 
 
 def peers(name: str | None = None) -> list[Peer]:
-    """Those whose packages are here, or the one that is asked for.
+    """All peers whose packages are installed, or the one of this name.
 
-    Raises ConfigError for a name that is none, MissingResource for one whose package is missing.
+    Raises ConfigError for an unknown name, MissingResource if its package is not installed.
     """
     failures = Registry.import_plugins()
     if name is not None and name not in PEERS:
         raise ConfigError(f"task.compare: {no_such_option('peers', name, PEERS, failures)}")
     chosen = [PEERS[name]] if name is not None else list(PEERS.values())
-    here = [one for one in chosen if importlib.util.find_spec(one.package) is not None]
+    here = [cls for cls in chosen if importlib.util.find_spec(cls.package) is not None]
     if name is not None and not here:
         raise MissingResource(
             f"task.compare: peers={name}: the package {chosen[0].package} is not installed"
         )
-    return [one() for one in here]
+    return [cls() for cls in here]
 
 
 @peer("transformers")
 class Transformers(Peer):
-    """`generate` of transformers: plain, prompt lookup, and with the target's draft as its
-    assistant. num_lookup: prompt_lookup_num_tokens, 10 in its documentation."""
+    """`generate` of transformers: plain, with prompt lookup, and with the target's draft model."""
 
     package: ClassVar[str] = "transformers"
-    num_lookup: ClassVar[int] = 10
+    num_lookup: ClassVar[int] = 10  # prompt_lookup_num_tokens, as in its documentation
 
     def ways(self, question: PeerQuestion) -> list[Way]:
         lookup = {"prompt_lookup_num_tokens": self.num_lookup}
-        found = [
+        ways = [
             Way(label="generate()", like="none", answer=self._answer(question)),
             Way(
                 label=f"generate(prompt_lookup_num_tokens={self.num_lookup})",
@@ -116,8 +115,8 @@ class Transformers(Peer):
         if question.draft is not None:
             title = f"generate(assistant_model={type(question.draft).__name__})"
             given = {"assistant_model": question.draft}
-            found.append(Way(label=title, like="lm", answer=self._answer(question, given=given)))
-        return found
+            ways.append(Way(label=title, like="lm", answer=self._answer(question, given=given)))
+        return ways
 
     def pass_of(
         self, question: PeerQuestion, context: Sequence[int]
@@ -145,14 +144,14 @@ class Transformers(Peer):
         config: dict[str, Any] | None = None,
         given: dict[str, Any] | None = None,
     ) -> Answer:
-        """config: of the generation; given: to `generate` itself."""
+        """config: keys of the GenerationConfig; given: arguments of `generate` itself."""
         import transformers
 
         model = question.model
-        # A model's own generation config may sample, penalise or end a text, which nobody asked for
-        # here; an id that it has not is never said.
+        # A model's own generation config may sample, penalise or end a text, which must not happen
+        # here. Without an end token an id outside of the vocabulary is given, which never comes.
         none = model.config.get_text_config().vocab_size
-        asked = transformers.GenerationConfig(
+        settings = transformers.GenerationConfig(
             max_new_tokens=question.max_new_tokens,
             do_sample=False,
             repetition_penalty=1.0,
@@ -165,10 +164,10 @@ class Transformers(Peer):
             ids = torch.tensor([prompt], device=model.device)
             mask = torch.ones_like(ids)
             with warnings.catch_warnings():
-                # Of transformers' own parts to each other.
+                # Parts of transformers warn each other of changes to come.
                 warnings.simplefilter("ignore", FutureWarning)
                 out = model.generate(
-                    ids, attention_mask=mask, generation_config=asked, **(given or {})
+                    ids, attention_mask=mask, generation_config=settings, **(given or {})
                 )
             return out[0, len(prompt) :].tolist()
 
@@ -177,8 +176,10 @@ class Transformers(Peer):
 
 @peer("economize")
 class Economize(Peer):
-    """economize (github.com/Thiggel/economize): its decoding loop, plain and with prompt lookup of
-    its defaults, 3-grams and cycles of 6 as in its documentation; CUDA graphs on a GPU."""
+    """economize (github.com/Thiggel/economize): its decoding loop, plain and with prompt lookup.
+
+    The lookup takes 3-grams and cycles of 6, as its documentation does. CUDA graphs on a GPU.
+    """
 
     package: ClassVar[str] = "economize"
 
@@ -190,14 +191,14 @@ class Economize(Peer):
         plain = economize.DecodeConfig(cycle_length=1, cuda_graphs=graphs)
         cycles = economize.DecodeConfig(cycle_length=6, cuda_graphs=graphs)
         lookup = LookupConfig(max_ngram=3)
-        made = {
+        models = {
             "none": economize.apply(question.model, decoding=plain),
             "ngram": economize.apply(question.model, lookup, decoding=cycles),
         }
         labels = {"none": "economize", "ngram": "economize(lookup)"}
         return [
             Way(label=labels[like], like=like, answer=self._answer(question, model))
-            for like, model in made.items()
+            for like, model in models.items()
         ]
 
     def _answer(self, question: PeerQuestion, model: Any) -> Answer:

@@ -1,4 +1,4 @@
-"""What a text lost: agreement with the exact text, the target's own view of it, task scores."""
+"""How good a text is: agreement with the exact text, its probability, and scores of suites."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MARKED = re.compile(rf"{_FINAL}[ \t$*]*({_NUMBER.pattern})(?!\d*[.):][ \t]+\S)"
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """One answer beside the exact one. num_common: tokens before the first difference; num_equal:
-    places with the same token; num_longer: tokens of the longer of the two."""
+    """One answer compared with the exact one."""
 
-    num_common: int
-    num_equal: int
-    num_longer: int
-    logit_gap: float | None = None  # by which the target prefers the exact token where they part
+    num_common: int  # tokens before the first difference
+    num_equal: int  # places with the same token
+    num_longer: int  # tokens of the longer of the two
+    # By how much the target prefers the exact token at the first difference, in logits.
+    logit_gap: float | None = None
 
     @property
     def same(self) -> bool:
@@ -42,14 +42,17 @@ def agreement(tokens: Sequence[int], exact: Sequence[int]) -> Agreement:
     pairs = list(zip(tokens, exact, strict=False))
     return Agreement(
         num_common=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
-        num_equal=sum(one == other for one, other in pairs),
+        num_equal=sum(mine == other for mine, other in pairs),
         num_longer=max(len(tokens), len(exact)),
     )
 
 
 @torch.inference_mode()
 def text_logits(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) -> list[Tensor]:
-    """Pieces of [T, V] raw logits: what the target thought at each of `tokens` after `prompt`."""
+    """Raw logits of the target at the place of each of `tokens` behind `prompt`.
+
+    The [T, V] logits come in pieces of consecutive tokens, to bound the memory.
+    """
     target = engine.parts.target
     cache = CACHES.get("dynamic")()
     ids = [*prompt, *tokens[:-1]]
@@ -69,8 +72,10 @@ def text_logits(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) ->
 
 @torch.inference_mode()
 def mean_logprob(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) -> float:
-    """Mean over `tokens` of log p(token | what stands before it) under the target's own law, at
-    temperature 1 and without processors, in nats."""
+    """Mean over `tokens` of log p(token | the tokens before it) under the target, in nats.
+
+    The law is that of temperature 1 without processors.
+    """
     total, start = 0.0, 0
     for logits in text_logits(engine, prompt, tokens):
         chosen = torch.tensor(tokens[start : start + len(logits)], device=logits.device)
@@ -81,20 +86,22 @@ def mean_logprob(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) -
 
 
 def logit_gap(engine: Engine, prompt: Sequence[int], exact: Sequence[int], got: int) -> float:
-    """By how much the target prefers the last token of `exact` to `got` at its place, in logits."""
+    """By how much the target prefers the last token of `exact` to the token `got`, in logits."""
     last = text_logits(engine, prompt, exact)[-1][-1]
     return float(last[exact[-1]] - last[got])
 
 
 def final_number(text: str) -> float | None:
-    """The number an answer ends with: the last right behind `####`, else its last number."""
-    found = _MARKED.findall(text) or _NUMBER.findall(text)
-    return float(found[-1].replace(",", "").replace("\u2212", "-")) if found else None
+    """The number an answer ends with: the last one behind `####`, or else its last number."""
+    numbers = _MARKED.findall(text) or _NUMBER.findall(text)
+    return float(numbers[-1].replace(",", "").replace("\u2212", "-")) if numbers else None
 
 
 def number_is_right(text: str, reference: str | None) -> bool | None:
-    """Whether an answer ends with the reference's number; None where the reference has none that
-    is marked with `####`, as GSM8K marks it."""
+    """Whether an answer ends with the number of the reference solution.
+
+    None where the reference has no number that is marked with `####`, as GSM8K marks it.
+    """
     if reference is None or _FINAL not in reference:
         return None
     return final_number(text) == final_number(reference)

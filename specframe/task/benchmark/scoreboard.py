@@ -19,7 +19,7 @@ OVERALL = "overall"
 
 
 def summary(rows: Sequence[Row], *, bootstrap: Bootstrap, engine: Engine) -> dict[str, Any]:
-    """What summary.json holds of rows: `overall` and `categories`, each as `Board.numbers`."""
+    """The main part of summary.json: `overall` and `categories`, each of `Board.numbers`."""
     answered = [row for row in rows if row.error is None]
     names = list(dict.fromkeys(row.category for row in answered))
     boards = {
@@ -36,35 +36,35 @@ def summary(rows: Sequence[Row], *, bootstrap: Bootstrap, engine: Engine) -> dic
 
 @dataclass(frozen=True)
 class Board:
-    """Some rows, all of them answered."""
+    """The numbers of some rows, for instance those of one category."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Row]  # all of them answered
     bootstrap: Bootstrap
 
     def numbers(self) -> dict[str, Any]:
-        """Every number of these rows under its own name; `intervals` has [low, high] of some."""
-        found: dict[str, Any] = {"num_prompts": len(self.rows)}
+        """Every number of these rows by its name; `intervals` has [low, high] of some of them."""
+        numbers: dict[str, Any] = {"num_prompts": len(self.rows)}
         intervals: dict[str, Any] = {}
         for name in (METHOD, BASELINE):
             if all(name in row.sides for row in self.rows):
-                found[name] = self._side(name)
+                numbers[name] = self._side(name)
                 intervals |= self._intervals_of(name)
-        if BASELINE in found:
+        if BASELINE in numbers:
             for key, columns in self._ratios().items():
                 statistic = efficiency if key.startswith("efficiency") else speedup
-                found[key] = point_estimate(statistic, columns)
+                numbers[key] = point_estimate(statistic, columns)
                 intervals[key] = self.bootstrap.interval(statistic, columns)
-        return found | self._agreement() | self._scores() | {"intervals": intervals}
+        return numbers | self._agreement() | self._scores() | {"intervals": intervals}
 
     def _metrics(self, name: str) -> list[Metrics]:
-        """Of each prompt, all its turns together."""
-        found = []
+        """The metrics of each prompt, all its turns together."""
+        prompts = []
         for row in self.rows:
             total = Metrics()
             for turn in row.sides[name]:
                 total.add(turn.metrics)
-            found.append(total)
-        return found
+            prompts.append(total)
+        return prompts
 
     def _turns(self, name: str) -> list[Turn]:
         return [turn for row in self.rows for turn in row.sides[name]]
@@ -72,15 +72,15 @@ class Board:
     def _side(self, name: str) -> dict[str, Any]:
         total = Metrics()
         prompts = self._metrics(name)
-        for one in prompts:
-            total.add(one)
+        for metrics in prompts:
+            total.add(metrics)
         total.check()
         phases = [f"{phase}_ms" for phase in PHASES]
-        counted = {key: held for key, held in total.as_dict().items() if key not in phases}
+        counts = {key: item for key, item in total.as_dict().items() if key not in phases}
         turns = self._turns(name)
-        peaks = [one.peak_memory_bytes for one in turns if one.peak_memory_bytes is not None]
+        peaks = [t.peak_memory_bytes for t in turns if t.peak_memory_bytes is not None]
         return {
-            **counted,
+            **counts,
             "acceptance_length_mean_over_prompts": point_estimate(mean, [_lengths(prompts)]),
             **_latency(turns),
             "peak_memory_bytes": max(peaks, default=None),
@@ -91,83 +91,110 @@ class Board:
 
     def _intervals_of(self, name: str) -> dict[str, Any]:
         prompts = self._metrics(name)
-        at_all = [one for one in prompts if one.num_steps]
-        tokens, seconds = _column(at_all, "num_step_tokens"), _column(at_all, "decode_s")
-        steps = _column(at_all, "num_steps")
+        stepped = [metrics for metrics in prompts if metrics.num_steps]
+        tokens, seconds = _column(stepped, "num_step_tokens"), _column(stepped, "decode_s")
+        steps = _column(stepped, "num_steps")
         interval = self.bootstrap.interval
         speed = {f"{name}.tokens_per_s": interval(pooled, [tokens, seconds])}
         if name == BASELINE:
             return speed
         return speed | {
             "acceptance_length": interval(pooled, [tokens, steps]),
-            "acceptance_length_mean_over_prompts": interval(mean, [_lengths(at_all)]),
-            "num_accepted_per_step": interval(pooled, [_column(at_all, "num_accepted"), steps]),
+            "acceptance_length_mean_over_prompts": interval(mean, [_lengths(stepped)]),
+            "num_accepted_per_step": interval(pooled, [_column(stepped, "num_accepted"), steps]),
         }
 
     def _ratios(self) -> dict[str, list[list[float]]]:
-        """Columns of each ratio, over prompts on which both sides took a step."""
+        """What each ratio is computed from, over prompts on which both sides took a step."""
         pairs = zip(self._metrics(METHOD), self._metrics(BASELINE), strict=True)
-        both = [(one, other) for one, other in pairs if one.num_steps and other.num_steps]
-        mine, base = [one for one, _ in both], [other for _, other in both]
+        both = [(mine, plain) for mine, plain in pairs if mine.num_steps and plain.num_steps]
+        method, base = [mine for mine, _ in both], [plain for _, plain in both]
         decode = [
-            *(_column(mine, key) for key in ("num_step_tokens", "decode_s")),
+            *(_column(method, key) for key in ("num_step_tokens", "decode_s")),
             *(_column(base, key) for key in ("num_step_tokens", "decode_s")),
         ]
         whole = [
-            *(_column(mine, key) for key in ("num_tokens", "total_s")),
+            *(_column(method, key) for key in ("num_tokens", "total_s")),
             *(_column(base, key) for key in ("num_tokens", "total_s")),
         ]
         return {
             "speedup": decode,
             "speedup_end_to_end": whole,
-            "efficiency": [*decode, _column(mine, "num_steps")],
+            "efficiency": [*decode, _column(method, "num_steps")],
         }
 
     def _agreement(self) -> dict[str, Any]:
-        """Of the method's answers with the exact ones; nothing where none was compared."""
-        pairs = [one for row in self.rows for one in row.agreements]
+        """Agreement of the method's answers with the exact ones; {} where none was compared."""
+        pairs = [pair for row in self.rows for pair in row.agreements]
         if not pairs:
             return {}
-        longer = sum(one.num_longer for one in pairs)
+        longer = sum(pair.num_longer for pair in pairs)
         return {
             "num_compared": len(pairs),
-            "num_same_text": sum(one.same for one in pairs),
-            "agreement_prefix": sum(one.num_common for one in pairs) / longer,
-            "agreement_tokens": sum(one.num_equal for one in pairs) / longer,
+            "num_same_text": sum(pair.same for pair in pairs),
+            "agreement_prefix": sum(pair.num_common for pair in pairs) / longer,
+            "agreement_tokens": sum(pair.num_equal for pair in pairs) / longer,
         }
 
     def _scores(self) -> dict[str, Any]:
-        """Share of right answers by score and side, and of how many."""
-        found: dict[str, Any] = {}
+        """Share of right answers by score and side, with the number of answers judged."""
+        scores: dict[str, Any] = {}
         for score in sorted({score for row in self.rows for score in row.scores}):
             judged = [row.scores[score] for row in self.rows if score in row.scores]
             shares = {
-                name: sum(one[name] for one in judged) / len(judged)
+                name: sum(right[name] for right in judged) / len(judged)
                 for name in (METHOD, BASELINE)
-                if all(name in one for one in judged)
+                if all(name in right for right in judged)
             }
-            found[score] = {"num_judged": len(judged), **shares}
-        return {"scores": found} if found else {}
+            scores[score] = {"num_judged": len(judged), **shares}
+        return {"scores": scores} if scores else {}
+
+
+def csv_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each category and one overall, for a CSV file; nested numbers get dotted keys."""
+    boards = {**summary["categories"], OVERALL: summary["overall"]}
+    return [
+        {"category": name, **_flat(board)} for name, board in boards.items() if board is not None
+    ]
+
+
+def _flat(numbers: dict[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in numbers.items():
+        name = f"{above}{key}"
+        if isinstance(item, dict):
+            flat |= _flat(item, f"{name}.")
+        elif isinstance(item, list) and item and isinstance(item[0], dict):
+            for level in item:  # of acceptance_by_depth
+                flat |= _flat(
+                    {k: v for k, v in level.items() if k != "depth"}, f"{name}.{level['depth']}."
+                )
+        else:
+            flat[name] = item
+    return flat
 
 
 def _column(prompts: Sequence[Metrics], name: str) -> list[float]:
-    return [float(getattr(one, name)) for one in prompts]
+    return [float(getattr(metrics, name)) for metrics in prompts]
 
 
 def _lengths(prompts: Sequence[Metrics]) -> list[float]:
-    lengths = [one.acceptance_length for one in prompts]
-    return [one for one in lengths if one is not None]
+    lengths = [metrics.acceptance_length for metrics in prompts]
+    return [length for length in lengths if length is not None]
 
 
 def _latency(turns: Sequence[Turn]) -> dict[str, float | None]:
-    """Time to the first token, and between tokens: a step's time shared by the tokens it emitted,
-    every token counted; between steps: what one waits for the next piece of text."""
-    firsts = [1e3 * one.first_s for turn in turns for one in turn.rounds]
+    """Percentiles of the time to the first token, between tokens and between steps.
+
+    The tokens of a step share its time, and every token counts. The time between steps is what a
+    reader waits for the next piece of text.
+    """
+    firsts = [1e3 * times.first_s for turn in turns for times in turn.rounds]
     steps, tokens = [], []
     for turn in turns:
         counts = np.array(turn.step_tokens, dtype=int)
-        for one in turn.rounds:
-            steps.append(np.array(one.step_ms))
+        for times in turn.rounds:
+            steps.append(np.array(times.step_ms))
             tokens.append(np.repeat(steps[-1] / np.maximum(counts, 1), counts))
     return {
         "first_token_p50_ms": _percentile(firsts, 50),
@@ -188,28 +215,31 @@ def _split(turns: Sequence[Turn]) -> dict[str, float] | None:
     splits = [turn.split for turn in turns if turn.split is not None]
     if not splits:
         return None
-    phases = {name: sum(one.phases[name] for one in splits) for name in splits[0].phases}
-    wall = sum(one.wall_ms for one in splits)
-    held = {f"{name}_ms": spent for name, spent in phases.items()}
-    return {**held, "wall_ms": wall, "covered": sum(phases.values()) / wall}
+    phases = {name: sum(split.phases[name] for split in splits) for name in splits[0].phases}
+    wall = sum(split.wall_ms for split in splits)
+    named = {f"{name}_ms": spent for name, spent in phases.items()}
+    return {**named, "wall_ms": wall, "covered": sum(phases.values()) / wall}
 
 
 def _starts(turns: Sequence[Turn]) -> dict[str, Any]:
-    """Apart, the answers that began cold and with what earlier prompts left; {} where none is."""
-    found: dict[str, Any] = {}
+    """Answers that began cold and warm, apart; {} where the drafter does not tell them apart.
+
+    A warm answer began with what the drafter had learnt from earlier prompts.
+    """
+    starts: dict[str, Any] = {}
     for name, warm in (("cold", False), ("warm", True)):
         total, mine = Metrics(), [turn for turn in turns if turn.warm is warm]
         for turn in mine:
             total.add(turn.metrics)
         if mine:
             rates = {"acceptance_length": total.acceptance_length}
-            found[name] = {"num_answers": len(mine), **rates, "tokens_per_s": total.tokens_per_s}
-    return {"starts": found} if found else {}
+            starts[name] = {"num_answers": len(mine), **rates, "tokens_per_s": total.tokens_per_s}
+    return {"starts": starts} if starts else {}
 
 
 def _logprob(turns: Sequence[Turn]) -> float | None:
-    """Mean over all tokens, in nats."""
-    held = [(one.target_logprob, len(one.tokens)) for one in turns]
-    known = [(mean, count) for mean, count in held if mean is not None]
+    """Mean of `target_logprob` over all tokens, in nats."""
+    means = [(turn.target_logprob, len(turn.tokens)) for turn in turns]
+    known = [(mean, count) for mean, count in means if mean is not None]
     total = sum(count for _, count in known)
     return sum(mean * count for mean, count in known) / total if total else None

@@ -1,4 +1,4 @@
-"""The sides of a comparison: each answers the same prompts, measured in the same way."""
+"""The sides of a benchmark: each answers the same prompts, measured in the same way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specframe.prompts.questions import encode_turns
 from specframe.records import Remembers, is_warm, memory_of
 from specframe.session.engine import Engine
 from specframe.session.warmup import prepared
-from specframe.task.benchmark.forwards import forwards
+from specframe.task.benchmark.passes import watched_forwards
 from specframe.tree.base import TREES
 
 BASELINE, METHOD = "baseline", "method"
@@ -27,119 +27,112 @@ BASELINE, METHOD = "baseline", "method"
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds of one answer, from its token ids on. first_s: until the first token is on the host;
-    prefill_s: until the first verify step; step_ms: each verify step, what follows it included;
-    forward_s: within the target's forward, also where a drafter calls it; None: not known."""
+    """Times of one answer, from its token ids on."""
 
-    first_s: float
-    prefill_s: float
-    decode_s: float
+    first_s: float  # until the first token is on the host
+    prefill_s: float  # until the first verify step
+    decode_s: float  # of the verify steps
     total_s: float
-    step_ms: list[float]
+    step_ms: list[float]  # of each verify step, with what follows it
+    # Within the target's forward, also where a drafter calls it; None if not known.
     forward_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSample:
-    """One answer and what it took. peak_memory_bytes: of the allocator on a CUDA device."""
+    """One answer and what it took."""
 
     tokens: list[int]
     finish_reason: str
     metrics: Metrics
-    step_tokens: list[int]
+    step_tokens: list[int]  # tokens that each verify step emitted
     timing: Timing
-    peak_memory_bytes: int | None
-    warm: bool | None  # `Drafter.warm`
+    peak_memory_bytes: int | None  # of the allocator; None on a CPU
+    warm: bool | None  # whether the drafter began with what earlier prompts left
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSplit:
-    """Where the time of one answer went, in ms, each stamp taken after waiting for the device.
+    """Where the time of one answer went, each stamp taken after waiting for the device."""
 
-    phases: prefill and the phases of the loop; wall_ms: measured around all of them.
-    """
-
-    phases: dict[str, float]
-    wall_ms: float
+    phases: dict[str, float]  # milliseconds of prefill and of the phases of the loop
+    wall_ms: float  # measured around all of them
 
 
 @dataclass(kw_only=True)
 class Turn:
-    """A turn of a conversation as one side answered it, in one or more rounds.
+    """A turn of a conversation as one side answered it, in one or more rounds."""
 
-    metrics has the counts, the same in every round, and the medians of the rounds' seconds.
-    """
-
-    sequence: int
+    sequence: int  # number among all turns of the suite, which keys the noise
     num_prompt_tokens: int
     tokens: list[int]
     text: str
     finish_reason: str
-    metrics: Metrics
-    step_tokens: list[int]
+    metrics: Metrics  # counts, the same in every round, and medians of the rounds' seconds
+    step_tokens: list[int]  # tokens that each verify step emitted
     rounds: list[Timing]
     peak_memory_bytes: int | None
     split: TimeSplit | None = None
-    target_logprob: float | None = None  # mean over the tokens, of the target's own law
+    target_logprob: float | None = None  # mean over the tokens, under the target's own law
     warm: bool | None = None  # whether the drafter began with what earlier prompts left
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; `of` makes the same turn of them."""
+        """Plain values, from which `of` makes the same turn."""
         return asdict(self)
 
     @classmethod
-    def of(cls, held: dict[str, Any]) -> Turn:
-        """The turn of a line."""
-        metrics = {**held["metrics"]}
-        metrics["depths"] = [DepthCount(**one) for one in metrics["depths"]]
-        split = None if held["split"] is None else TimeSplit(**held["split"])
-        rounds = [Timing(**one) for one in held["rounds"]]
-        return cls(**{**held, "metrics": Metrics(**metrics), "rounds": rounds, "split": split})
+    def of(cls, values: dict[str, Any]) -> Turn:
+        """The turn of these plain values."""
+        metrics = {**values["metrics"]}
+        metrics["depths"] = [DepthCount(**counts) for counts in metrics["depths"]]
+        split = None if values["split"] is None else TimeSplit(**values["split"])
+        rounds = [Timing(**times) for times in values["rounds"]]
+        return cls(**{**values, "metrics": Metrics(**metrics), "rounds": rounds, "split": split})
 
 
 @dataclass
 class Side:
-    """One way to answer. before: its own answers to the earlier turns of the conversation.
-    drafter: its word; exact: name of the side whose text and speed it is held against."""
+    """One way to answer."""
 
     name: str
     engine: Engine
+    # Token ids of its own answers to the earlier turns of the conversation.
     before: list[list[int]] = field(default_factory=list)
-    drafter: str | None = None
-    exact: str | None = None
-    _kept: Any = None
+    drafter: str | None = None  # the word of its drafter
+    exact: str | None = None  # name of the side whose text and speed it is compared with
+    _memory: Any = None
 
     def begin(self) -> None:
-        """A conversation starts."""
+        """Start a conversation."""
         self.before = []
 
     def remember(self) -> None:
-        """What the drafter keeps of earlier prompts is to be had again."""
-        self._kept = memory_of(self.engine.parts.drafter)
+        """Take down what the drafter has learnt from earlier prompts."""
+        self._memory = memory_of(self.engine.parts.drafter)
 
     def recall(self) -> None:
-        """The next answer begins with what was remembered, not with what came since."""
+        """Let the next answer begin with what was taken down, not with what came since."""
         drafter = self.engine.parts.drafter
-        if self._kept is not None and isinstance(drafter, Remembers):
-            drafter.recall(self._kept)
+        if self._memory is not None and isinstance(drafter, Remembers):
+            drafter.recall(self._memory)
 
     @property
-    def keeps(self) -> bool:
+    def learns(self) -> bool:
         """Whether its drafter learns from prompt to prompt."""
         return memory_of(self.engine.parts.drafter) is not None
 
     def encode(self, turns: Sequence[str]) -> list[int]:
-        """Ids of the next turn on top of this side's own answers."""
+        """Ids of the conversation up to the last of `turns`, with this side's own answers."""
         return encode_turns(self.engine, turns, self.before)
 
     def answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
-        """Answer with the ordinary clock."""
+        """Answer once with the ordinary clock. sequence: keys the noise."""
         target = self.engine.parts.target
         if target.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(target.device)
-        with forwards(target, target.device) as spent:
+        with watched_forwards(target, target.device) as watched:
             sample = self._answer(prompt, sequence)
-        timing = replace(sample.timing, forward_s=sum(spent.seconds()))
+        timing = replace(sample.timing, forward_s=sum(watched.seconds()))
         return replace(sample, timing=timing)
 
     def _answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
@@ -200,8 +193,10 @@ def sides(engine: Engine, *, baseline: bool) -> list[Side]:
 
 
 def plain_side(name: str, engine: Engine) -> Side:
-    """drafter=none on the parts of an engine. Its rule is match: without a draft every lossless
-    rule is the same."""
+    """A side with drafter=none on the components of an engine.
+
+    Its rule is match, since without a draft every lossless rule is the same.
+    """
     chain: Any = TREES.get("chain")
     parts = replace(
         engine.parts,
@@ -216,17 +211,17 @@ def plain_side(name: str, engine: Engine) -> Side:
 def turn_of(
     side: Side, prompt: Sequence[int], sequence: int, samples: Sequence[TimeSample]
 ) -> Turn:
-    """The rounds of one turn as one record."""
+    """One record of all rounds in which a side answered a turn; samples: one a round."""
     first = samples[0]
     for other in samples[1:]:
         assert other.tokens == first.tokens, "the same prompt and seed gave another text"
     metrics = first.metrics
     for name in ("prefill_s", "decode_s", "total_s"):
-        median = statistics.median(getattr(one.timing, name) for one in samples)
+        median = statistics.median(getattr(sample.timing, name) for sample in samples)
         setattr(metrics, name, median)
     # Speed and the split of time are measured apart.
     metrics.phase_ms = {}
-    peaks = [one.peak_memory_bytes for one in samples if one.peak_memory_bytes is not None]
+    peaks = [s.peak_memory_bytes for s in samples if s.peak_memory_bytes is not None]
     return Turn(
         sequence=sequence,
         num_prompt_tokens=len(prompt),
@@ -235,19 +230,19 @@ def turn_of(
         finish_reason=first.finish_reason,
         metrics=metrics,
         step_tokens=first.step_tokens,
-        rounds=[one.timing for one in samples],
+        rounds=[sample.timing for sample in samples],
         peak_memory_bytes=max(peaks, default=None),
         warm=first.warm,
     )
 
 
 def _check(metrics: Metrics, tokens: Sequence[int], step_tokens: Sequence[int]) -> None:
-    """The identities of the counts, beside the one that the meter checks."""
+    """Assert what the counts must satisfy, beside what the meter checks."""
     metrics.check()
     assert len(tokens) == metrics.num_tokens == 1 + sum(step_tokens)
     assert sum(step_tokens) == metrics.num_step_tokens
     assert len(step_tokens) == metrics.num_steps
-    assert metrics.num_accepted == sum(one.accepted for one in metrics.depths)
+    assert metrics.num_accepted == sum(depth.accepted for depth in metrics.depths)
     assert metrics.num_accepted <= metrics.num_drafted < max(metrics.num_draft_rows, 1)
 
 

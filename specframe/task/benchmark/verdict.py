@@ -1,4 +1,4 @@
-"""What a benchmark says at its end: whether texts are exact, times add up, and a paper is met."""
+"""The verdict of a benchmark: are texts exact, do times add up, is a paper's figure met?"""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COVERED = 0.02  # share of the wall time by which the phases may miss it
 
 @dataclass
 class BenchmarkVerdict:
-    """sentences for the reader; failures among them make the exit code 1."""
+    """What a benchmark says in words at its end."""
 
-    sentences: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)  # for the reader
+    failures: list[str] = field(default_factory=list)  # each of them makes the exit code 1
     expects: dict[str, Any] | None = None  # `Expectation.judge`
 
     @property
@@ -36,23 +36,23 @@ class BenchmarkVerdict:
         return {"notes": self.sentences, "failures": self.failures, "expects": self.expects}
 
 
-def verdict(
-    rows: Sequence[Row], *, engine: Engine, config: dict[str, Any], found: dict[str, Any]
+def verdict_of(
+    rows: Sequence[Row], *, engine: Engine, config: dict[str, Any], numbers: dict[str, Any]
 ) -> BenchmarkVerdict:
-    """Judge the rows of a run. found: their summary."""
-    said = BenchmarkVerdict()
-    if found["num_errors"]:
-        said.failures.append(f"{found['num_errors']} prompts could not be answered")
-    if found["overall"] is not None:
-        _judge_texts(rows, engine, said)
-        _judge_split(found["overall"], said)
+    """Judge the rows of a run. numbers: of `scoreboard.summary`."""
+    verdict = BenchmarkVerdict()
+    if numbers["num_errors"]:
+        verdict.failures.append(f"{numbers['num_errors']} prompts could not be answered")
+    if numbers["overall"] is not None:
+        _judge_texts(rows, engine, verdict)
+        _judge_split(numbers["overall"], verdict)
         if config.get("expects") is not None:
-            _judge_paper(found["overall"], engine, config, said)
-    return said
+            _judge_paper(numbers["overall"], engine, config, verdict)
+    return verdict
 
 
 def must_be_exact(engine: Engine) -> bool:
-    """Whether its text has to be plain decoding's, token for token: by rule, dtype and device."""
+    """Whether rule, dtype and device promise the text of plain decoding, token for token."""
     parts = engine.parts
     greedy = engine.settings.sampling.temperature < GREEDY_BELOW
     same = parts.accept.lossless and (greedy or parts.accept.same_text)
@@ -60,16 +60,16 @@ def must_be_exact(engine: Engine) -> bool:
     return same and exact and parts.target.device.type == "cpu"
 
 
-def _judge_texts(rows: Sequence[Row], engine: Engine, said: BenchmarkVerdict) -> None:
+def _judge_texts(rows: Sequence[Row], engine: Engine, verdict: BenchmarkVerdict) -> None:
     parts = engine.parts
-    pairs = [(row, one) for row in rows for one in row.agreements]
+    pairs = [(row, pair) for row in rows for pair in row.agreements]
     if not pairs:
-        said.sentences.append("no exact text to compare with; give task.reference=")
+        verdict.sentences.append("no exact text to compare with; give task.reference=")
         return
-    apart = [(row, one) for row, one in pairs if not one.same]
+    apart = [(row, pair) for row, pair in pairs if not pair.same]
     greedy = engine.settings.sampling.temperature < GREEDY_BELOW
     if not apart:
-        said.sentences.append(f"all {len(pairs)} texts equal plain decoding's, token for token")
+        verdict.sentences.append(f"all {len(pairs)} texts equal plain decoding's, token for token")
         return
     row, first = apart[0]
     gap = "" if first.logit_gap is None else f", logit gap {first.logit_gap:.2e}"
@@ -77,28 +77,30 @@ def _judge_texts(rows: Sequence[Row], engine: Engine, said: BenchmarkVerdict) ->
     text = f"{len(apart)} of {len(pairs)} texts differ from plain decoding's, {where}"
     if not parts.accept.lossless or not (greedy or parts.accept.same_text):
         reason = "lossy" if not parts.accept.lossless else "exact in law, not in text"
-        said.sentences.append(f"{text} (the rule is {reason})")
+        verdict.sentences.append(f"{text} (the rule is {reason})")
     elif parts.runtime.weights.lossy and not any(row.sides.get(BASELINE) for row in rows):
         # Another run's texts, whose weights may not be rounded as these are.
-        said.sentences.append(f"{text} ({parts.runtime.weights.lossy})")
+        verdict.sentences.append(f"{text} ({parts.runtime.weights.lossy})")
     elif must_be_exact(engine):
-        said.failures.append(f"{text}; this rule must give the same")
+        verdict.failures.append(f"{text}; this rule must give the same")
     else:
-        said.sentences.append(f"{text} (in {parts.target.dtype} near ties may fall either way)")
+        verdict.sentences.append(f"{text} (in {parts.target.dtype} near ties may fall either way)")
 
 
-def _judge_split(overall: dict[str, Any], said: BenchmarkVerdict) -> None:
+def _judge_split(overall: dict[str, Any], verdict: BenchmarkVerdict) -> None:
     for name in ("method", "baseline"):
         split = overall.get(name, {}).get("split")
         if split is not None and abs(1 - split["covered"]) > _COVERED:
-            said.failures.append(
+            verdict.failures.append(
                 f"the phases of {name} cover {100 * split['covered']:.1f} % of their wall time"
             )
 
 
 def _judge_paper(
-    overall: dict[str, Any], engine: Engine, config: dict[str, Any], said: BenchmarkVerdict
+    overall: dict[str, Any], engine: Engine, config: dict[str, Any], verdict: BenchmarkVerdict
 ) -> None:
     expected = Expectation.of(config["expects"])
-    said.expects = expected.judge(overall["method"]["acceptance_length"], describe(engine, config))
-    said.sentences.append(sentence(said.expects))
+    verdict.expects = expected.judge(
+        overall["method"]["acceptance_length"], describe(engine, config)
+    )
+    verdict.sentences.append(sentence(verdict.expects))

@@ -1,4 +1,4 @@
-"""Measures how often a drafter's guesses are right, by depth and rank, and plans trees by it."""
+"""Measures how often a drafter's guesses are right, by depth and rank, and plans static trees."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.calibration import Calibrator
@@ -19,12 +18,13 @@ from specframe.planning.rank_paths import (
     most_worth_first,
     sequoia,
 )
-from specframe.prompts.reader import BUILTIN, PromptRecord, read_prompts
+from specframe.prompts.reader import BUILTIN
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.calibrate.heatmap import cell, heatmap
-from specframe.terminal.pace import Pace
+from specframe.terminal.progress import PromptProgress
+from specframe.terminal.text_table import plain_console, text_table
 from specframe.tree.base import Depth, MaxNodes
 
 _TITLE = "right guesses by rank, in % of those judged"
@@ -32,16 +32,18 @@ _TITLE = "right guesses by rank, in % of those judged"
 
 @TASKS.register("calibrate")
 class Calibrate(Task):
-    """Counts ranks of the true tokens in the drafter's guesses, at every position of the target's
-    own answers to `prompt=`, `prompts=` (a file), or the built-in set (first turns).
+    """Counts which rank the true token has among the drafter's guesses.
 
-    The guess of rank r at depth k counts where the text goes on so far and the tokens above it were
-    guessed as well: the denominators are the true ones. Ranks are those that tree=static uses: the
-    order of scores, or of draws where tree.proposal draws; guesses are judged as accept=match does.
-    Writes calibration.json, heatmap.svg, and for `tree=static tree.paths=FILE` tree_greedy.json
-    (most worth first, as Medusa) and tree_sequoia.json (Sequoia's recursion, one row of shares for
-    all depths), each with the acceptance length that the table expects and the one counted over
-    all positions. Ctrl-C keeps what was counted.
+    It looks at every position of the target's own answers to `prompt=`, `prompts=` (a file) or the
+    built-in set, first turns only. A guess of rank r at depth k is judged only where the text goes
+    on for k tokens and the k - 1 tokens above were guessed too, so shares are conditional on the
+    walk having come so far. Ranks are those that tree=static uses: the order of scores, or of draws
+    where tree.proposal draws. Guesses are judged as accept=match judges them.
+
+    The run leaves calibration.json, heatmap.svg and two trees for `tree=static tree.paths=FILE`:
+    tree_greedy.json (the most useful node first, as Medusa does) and tree_sequoia.json (Sequoia's
+    recursion, with one row of shares for all depths). Both say which acceptance length the table
+    expects and which one was counted over all positions. Ctrl-C keeps what was counted so far.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Calibrate(Task):
         for name, tree in trees.items():
             if tree["paths"]:
                 write_json(job.output_dir / f"tree_{name}.json", tree)
-        held = {
+        calibration = {
             **_origin(job, counts),
             "depth": self.depth,
             "top_k": self.top_k,
@@ -85,7 +87,7 @@ class Calibrate(Task):
             "accuracy": counts.table(),
             "trees": trees,
         }
-        write_json(job.output_dir / "calibration.json", held)
+        write_json(job.output_dir / "calibration.json", calibration)
         title = f"drafter={job.config['drafter']['name']}: how often each guess is right"
         svg = heatmap(counts.table(), reached=counts.reached(), title=title)
         (job.output_dir / "heatmap.svg").write_text(svg, encoding="utf-8")
@@ -108,30 +110,24 @@ class Calibrate(Task):
                 "counted_acceptance_length": counts.counted_length(paths),
                 "paths": [list(path) for path in paths],
             }
-            for name, found in chosen.items()
-            for paths in [most_worth_first(table, found)]
+            for name, selected in chosen.items()
+            for paths in [most_worth_first(table, selected)]
         }
 
 
 def _count(job: Job, counts: RankCounts) -> int:
-    """Go through all prompts; returns how many could not be answered."""
-    records, skipped = _records(job), 0
+    """Count over all prompts; returns how many could not be answered."""
+    records, skipped = job.records(), 0
     calibrator = Calibrator(job.engine, counts)
-    with Pace("calibrate", total=len(records), done=0) as pace:
+    with PromptProgress("calibrate", total=len(records), done=0) as progress:
         for number, record in enumerate(records, start=1):
             try:
-                pace.add_tokens(calibrator.count(record.turns[0], sequence=number - 1))
+                progress.add_tokens(calibrator.count(record.turns[0], sequence=number - 1))
             except ConfigError as error:
                 skipped += 1
                 sys.stderr.write(f"specframe: prompt {number}: {' '.join(str(error).split())}\n")
-            pace.add_prompts(1)
+            progress.add_prompts(1)
     return skipped
-
-
-def _records(job: Job) -> list[PromptRecord]:
-    if job.prompt is not None:
-        return [PromptRecord(turns=(job.prompt,))]
-    return read_prompts(BUILTIN if job.prompts is None else job.prompts)
 
 
 def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
@@ -147,7 +143,8 @@ def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
 
 
 def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> None:
-    console = Console(highlight=False)
+    console = plain_console()
+    console.print(_TITLE)
     console.print(_table(counts.table(), counts.reached()))
     for name, tree in trees.items():
         file = job.output_dir / f"tree_{name}.json"
@@ -159,7 +156,7 @@ def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> No
             f"{tree['expected_acceptance_length']:.2f} expected, "
             f"{tree['counted_acceptance_length']:.2f} counted"
         )
-        # Not to be wrapped: it is there to be copied.
+        # Printed without wrapping, since it is there to be copied.
         print(
             f"  tree=static tree.paths={file} "
             f"tree.max_nodes={tree['max_nodes']} tree.depth={tree['depth']}"
@@ -167,12 +164,10 @@ def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> No
 
 
 def _table(table: Sequence[Sequence[float]], reached: Sequence[int]) -> Table:
-    # Ten ranks fit a terminal of 80 columns.
-    shown = Table(title=_TITLE, title_justify="left", box=None, padding=(0, 1, 0, 0))
     headings = ("depth", "judged", *(f"r{rank}" for rank in range(len(table[0]))), "any")
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for depth, (row, count) in enumerate(zip(table, reached, strict=True), start=1):
         cells = [cell(share) if count else "" for share in row]
-        shown.add_row(str(depth), str(count), *cells, f"{100 * sum(row):.1f}" if count else "")
-    return shown
+        rows.append((str(depth), str(count), *cells, f"{100 * sum(row):.1f}" if count else ""))
+    # With a gap of one blank, ten ranks fit a terminal of 80 columns.
+    return text_table(headings, rows, num_names=0, gap=1)

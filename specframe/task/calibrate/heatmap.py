@@ -1,55 +1,51 @@
-"""A table of shares as a picture: shaded cells of text, and an SVG that any browser shows."""
+"""A table of shares as a picture: shaded cells of text, and an SVG file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+
+from specframe.report.canvas import INK, LINE, PAGE, SERIES, canvas
 
 _SHADES = " ░▒▓█"
-_CELL, _HEIGHT, _LEFT, _TOP = 54, 30, 96, 62  # pixels
+_CELL, _HEIGHT = 0.56, 0.32  # inches of a cell
 
 
 def cell(share: float) -> str:
-    """A share in percent with a block that is the darker the more it is."""
-    # By the square root: of ten ranks most are below a tenth.
-    shade = _SHADES[min(int(share**0.5 * len(_SHADES)), len(_SHADES) - 1)]
+    """A share in percent, with a block that is darker for a larger share."""
+    shade = _SHADES[min(int(_strength(share) * len(_SHADES)), len(_SHADES) - 1)]
     return f"{100 * share:.1f}{shade}"
 
 
 def heatmap(table: Sequence[Sequence[float]], *, reached: Sequence[int], title: str) -> str:
     """SVG text of a table [D][K] of shares, depth 1 on top; reached [D]: how many were judged."""
-    width = _LEFT + _CELL * len(table[0]) + 16
-    height = _TOP + _HEIGHT * len(table) + 16
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="12" y="22" font-size="14">{escape(title)}</text>',
-        _text(_LEFT - 8, _TOP - 10, "depth (judged)", anchor="end"),
-    ]
-    for rank in range(len(table[0])):
-        lines.append(_text(_LEFT + _CELL * (rank + 0.5), _TOP - 10, f"rank {rank}"))
-    for depth, (row, count) in enumerate(zip(table, reached, strict=True)):
-        top = _TOP + _HEIGHT * depth
-        lines.append(_text(_LEFT - 8, top + 20, f"{depth + 1} ({count})", anchor="end"))
-        for rank, share in enumerate(row):
-            lines += _square(_LEFT + _CELL * rank, top, share)
-    return "\n".join([*lines, "</svg>", ""])
+    from matplotlib.patches import Rectangle
+
+    depths, ranks = len(table), len(table[0])
+    width = max(1.6 + _CELL * ranks, 5.0)
+    with canvas("heatmap", width=width, height=1.0 + _HEIGHT * depths) as figure:
+        panel = figure.axes[0]
+        panel.set_title(title)
+        panel.set_ylabel("depth (judged)")
+        panel.grid(visible=False)
+        panel.spines[:].set_visible(False)
+        panel.xaxis.tick_top()
+        panel.set_xticks([rank + 0.5 for rank in range(ranks)], [f"rank {r}" for r in range(ranks)])
+        labels = [f"{depth} ({count})" for depth, count in enumerate(reached, start=1)]
+        panel.set_yticks([depth + 0.5 for depth in range(depths)], labels)
+        panel.set_xlim(0, ranks)
+        panel.set_ylim(depths, 0)
+        for depth, row in enumerate(table):
+            for rank, share in enumerate(row):
+                strength = _strength(share)
+                fill = (SERIES[0], strength)
+                square = Rectangle((rank, depth), 0.96, 0.94, facecolor=fill, edgecolor=LINE)
+                panel.add_patch(square)
+                colour = PAGE if strength > 0.65 else INK
+                place = (rank + 0.48, depth + 0.47)
+                panel.annotate(f"{100 * share:.1f}", place, ha="center", va="center", color=colour)
+        return figure.document(title)
 
 
-def _square(left: float, top: float, share: float) -> list[str]:
-    strength = share**0.5
-    return [
-        f'<rect x="{left}" y="{top}" width="{_CELL - 2}" height="{_HEIGHT - 2}" fill="#08519c" '
-        f'fill-opacity="{strength:.3f}" stroke="#cccccc"/>',
-        _text(
-            left + _CELL / 2 - 1,
-            top + 19,
-            f"{100 * share:.1f}",
-            colour="white" if strength > 0.5 else "black",
-        ),
-    ]
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "middle", colour: str = "black") -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+def _strength(share: float) -> float:
+    """How strongly a share is shaded: by its square root, since most ranks are below a tenth."""
+    return float(share**0.5)

@@ -1,4 +1,4 @@
-"""Tells whether a combination is exact, in words and with an exit code."""
+"""Certifies whether a combination of components is exact, in words and with an exit code."""
 
 from __future__ import annotations
 
@@ -35,12 +35,17 @@ _DRAFT_TOKENS = 24  # per answer, for the perfect drafter
 
 @TASKS.register("certify")
 class Certify(Task):
-    """Runs the checks that apply to a combination, each with a broken one that it must catch.
+    """Checks whether a combination of components keeps the target's law.
 
-    On the target itself: greedy text against full forwards without a cache; for `match`, text with
-    the same seed at T > 0 against drafter=none. On target=toy with the same tree, rule and cache:
-    the exact law by enumeration (float64, error < 1e-12), for rules other than `match` a chi-square
-    test of sequences, and full acceptance of a perfect drafter where it is promised.
+    Each check is also run on a deliberately broken component, which it must notice. On the target
+    itself, greedy text is compared with full forwards without a cache, and with accept=match text
+    at T > 0 is compared with that of drafter=none with the same seed. On target=toy with the same
+    tree, rule and cache, the law is computed by enumeration and compared with the exact one
+    (float64, error < 1e-12); rules other than match are also tested by a chi-square test of sampled
+    sequences; and a perfect drafter must be accepted in full where that is promised.
+
+    The run leaves certificate.json. The exit code is 1 if a rule that calls itself lossless fails,
+    or if a check does not notice its broken component.
     """
 
     def __init__(
@@ -67,11 +72,11 @@ class Certify(Task):
         self.max_nodes = max_nodes
         self.max_branches = max_branches
         self.draws = draws
-        # Every transition of a small vocabulary, and a repeat for drafters that look back.
+        # Every token of the vocabulary, and a repetition for drafters that look back.
         self.toy_prompt = [*range(vocab_size), 0, 1]
 
     def run(self, job: Job) -> int:
-        """Certify; returns 1 if a rule breaks its word or a negative control goes unnoticed."""
+        """Run the checks, print the certificate and return its exit code."""
         job.output_dir.mkdir(parents=True, exist_ok=True)
         with recorded(job.output_dir, engine=job.engine, config=job.config):
             certificate = Certificate(
@@ -102,19 +107,18 @@ class Certify(Task):
         return checks
 
     def _warm(self, job: Job) -> float:
-        asked = job.engine.settings.sampling.temperature
-        return self.temperature if asked < GREEDY_BELOW else asked
+        temperature = job.engine.settings.sampling.temperature
+        return self.temperature if temperature < GREEDY_BELOW else temperature
 
     def _at(self, job: Job, temperature: float) -> Engine:
-        asked = job.engine.settings.sampling.temperature
-        if asked == temperature:
+        if job.engine.settings.sampling.temperature == temperature:
             return job.engine
         return job.rebuild([f"sampling.temperature={temperature}"])
 
     def _texts(self, job: Job) -> Texts:
         texts = self.texts if job.prompt is None else [job.prompt]
         if job.prompts is not None:
-            texts = [one.turns[0] for one in read_prompts(job.prompts)[: len(self.texts)]]
+            texts = [record.turns[0] for record in read_prompts(job.prompts)[: len(self.texts)]]
         encoded = [job.engine.encode(text) for text in texts]
         return Texts(
             prompts=[tokens or [0] for tokens in encoded],
@@ -158,18 +162,18 @@ class Certify(Task):
             )
         for length in range(self.length, 1, -1):
             try:
-                found = enumerated_law(
+                check = enumerated_law(
                     engine, self.toy_prompt, length=length, max_branches=self.max_branches
                 )
-                return _noted(found, job, engine)
+                return _noted(check, job, engine)
             except TooManyBranches as error:
                 reason = str(error)
         return not_run("law by enumeration", reason, applies=True)
 
     def _sampled(self, job: Job) -> Check:
         engine = self._toy(job, self._warm(job), *self._small_tree(job))
-        found = sampled_law(engine, self.toy_prompt, length=self.length, draws=self.draws)
-        return _noted(found, job, engine)
+        check = sampled_law(engine, self.toy_prompt, length=self.length, draws=self.draws)
+        return _noted(check, job, engine)
 
     def _perfect(self, job: Job, name: str, temperature: float) -> Check:
         parts = job.engine.parts
@@ -187,7 +191,7 @@ class Certify(Task):
 
 
 def _noted(check: Check, job: Job, engine: Engine) -> Check:
-    """The check, saying so where another drafter than the user's was used."""
+    """The check, with a note where another drafter stands in for the user's."""
     if type(engine.parts.drafter) is type(job.engine.parts.drafter):
         return check
     name = job.config["drafter"]["name"]
@@ -196,7 +200,7 @@ def _noted(check: Check, job: Job, engine: Engine) -> Check:
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
-    """A check whose combination cannot be composed is not run, and says why."""
+    """The result of a check; where its combination cannot be composed, the reason for that."""
     try:
         return check()
     except (ConfigError, IncompatibleComponents) as error:

@@ -1,4 +1,4 @@
-"""Deliberately broken components: a check that does not catch them proves nothing."""
+"""Deliberately broken components: a check that does not notice them proves nothing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from specframe.types import Draft, DrawCall, Frontier, How, Proposal, TargetOutp
 
 
 class Careless(AcceptRule):
-    """Keeps the first drafted token unseen; where nothing is drafted, emits the second likeliest.
+    """Accepts the first drafted child untested; without one, emits the second likeliest token.
 
-    Calls itself lossless and is wrong with every drafter, `none` included.
+    It calls itself lossless and is wrong with every drafter, `none` included.
     """
 
     title: ClassVar[str] = "a rule that keeps every drafted token"
@@ -43,7 +43,7 @@ _Rejection: Any = RULES.get("rejection")
 
 
 class NoResidual(_Rejection):
-    """Rejection sampling that emits from p, not from the residual, when it rejects every draw."""
+    """Rejection sampling that draws from p, not from the residual, once every draw is rejected."""
 
     title: ClassVar[str] = "rejection without the residual"
 
@@ -54,7 +54,7 @@ class NoResidual(_Rejection):
 
 
 class Shifted(Drafter):
-    """Another drafter with the logits of every token given to the next one."""
+    """Another drafter whose logits are shifted: each token gets those of the token before it."""
 
     title: ClassVar[str] = "a drafter that is off by one"
 
@@ -67,11 +67,11 @@ class Shifted(Drafter):
         self._inner.begin(context, out)
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
-        return [replace(one, logits=_rolled(one.logits)) for one in self._inner.expand(frontier)]
+        proposals = self._inner.expand(frontier)
+        return [replace(proposal, logits=_rolled(proposal.logits)) for proposal in proposals]
 
     def prospects(self) -> Sequence[Prospect]:
-        own = prospects_of(self._inner)
-        return [replace(prospect, expand=self.expand) for prospect in own]
+        return [replace(each, expand=self.expand) for each in prospects_of(self._inner)]
 
     def observe(self, record: StepRecord) -> None:
         self._inner.observe(record)

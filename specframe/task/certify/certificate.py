@@ -1,4 +1,4 @@
-"""A certificate: the verdict of all checks in words, as a table, as JSON, and as an exit code."""
+"""A certificate: the verdict of all checks as a sentence, a table, JSON and an exit code."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _COLOURS = {"holds": "green", "FAILS": "red", "INVALID": "red", "deviates": "yel
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """Checks of one combination. words: axis -> word; lossless: what the rule says of itself."""
+    """The checks of one combination of components, and what follows from them."""
 
-    words: dict[str, str]
-    lossless: bool
+    words: dict[str, str]  # axis -> word
+    lossless: bool  # what the rule says of itself
     checks: Sequence[Check]
 
     @property
@@ -32,18 +32,18 @@ class Certificate:
 
     @property
     def _failed(self) -> list[Check]:
-        # A check that misses its control can be believed in nothing.
+        # A check that does not notice its broken component says nothing at all.
         failed = [check for check in self.checks if check.passed is False]
         return [check for check in failed if check.caught is not False]
 
     @property
     def exit_code(self) -> int:
-        """1 if a rule breaks its word, or if a check cannot be trusted."""
+        """1 if a rule that calls itself lossless fails, or if a check cannot be trusted."""
         return int(bool(self._invalid or (self.lossless and self._failed)))
 
     @property
     def verdict(self) -> str:
-        """One sentence. Only a lossless rule that passed every check that ran is called exact."""
+        """One sentence. Only a lossless rule that passed every check is called exact."""
         rule = f"accept={self.words['accept']}"
         failed = ", ".join(check.name for check in self._failed)
         invalid = ", ".join(check.name for check in self._invalid)
@@ -82,7 +82,7 @@ class Certificate:
         return "none seen" if check.passed else "deviates"
 
     def show(self) -> None:
-        """Print a table on a terminal, plain lines elsewhere."""
+        """Print a table on a terminal, and plain lines elsewhere."""
         console = rich.get_console()
         if not console.is_terminal:
             for check in self.checks:
@@ -98,15 +98,15 @@ class Certificate:
         console.print(Text(f"verdict: {self.verdict}"))
 
     def write(self, path: Path) -> None:
-        """Leave it as JSON, verdict first."""
-        held = {
+        """Write it as JSON, with the verdict first."""
+        values = {
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "words": self.words,
             "lossless": self.lossless,
             "checks": [asdict(check) | {"status": self.status(check)} for check in self.checks],
         }
-        path.write_text(json.dumps(_finite(held), indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(_finite(values), indent=2) + "\n", encoding="utf-8")
 
 
 def _is_report(check: Check) -> bool:
@@ -122,7 +122,7 @@ def _control(check: Check) -> str:
 def _finite(value: Any) -> Any:
     """The same value with null for numbers that JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,8 @@
 """The exact law of a decode: every branch of its randomness walked, with its probability.
 
-An `Enumerator` stands in for `Streams`. It answers each draw from a script; replaying the decode
-with every script in turn, depth first, visits all outcomes. Meant for a tiny vocabulary.
+An `Enumerator` stands in for `Streams` and answers each draw from a script. The decode is repeated
+with every script in turn, depth first, which visits all outcomes. This is meant for a vocabulary of
+a few tokens, as the number of branches grows with its powers.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ class Tabulated(Protocol):
 
 
 class TooManyBranches(ValueError):
-    """The decode has more outcomes than the caller is ready to walk."""
+    """The decode has more branches than the caller allows."""
 
 
 @dataclass
 class _Choice:
-    """One draw: (value, probability) of its possible outcomes, and which one is walked now."""
+    """One draw: (value, probability) of each possible outcome, and the index of the current one."""
 
     options: list[tuple[int, float]]
     taken: int = 0
 
 
 class Enumerator(Streams):
-    """Streams that follow a script and remember with what probability.
+    """Streams that answer from a script, and multiply up the probability of what they answered.
 
-    Draws where `where` is false matter to nobody and do not branch; a batched call branches for
-    each row by itself. Draws that share the target's noise (`coupled`) cannot be enumerated, nor
-    can raw uniforms: both raise ValueError.
+    A batched call branches for each of its rows. Rows where `where` is false are not used and do
+    not branch. Draws that share the target's noise (`coupled`) and raw uniforms cannot be
+    enumerated and raise ValueError.
     """
 
     def __init__(self, choices: list[_Choice]) -> None:
@@ -106,9 +107,9 @@ class Enumerator(Streams):
 def branches(
     run: Callable[[Enumerator], Outcome], *, max_branches: int
 ) -> Iterator[tuple[Outcome, float]]:
-    """Every outcome of `run` with its probability; outcomes may repeat.
+    """Every outcome of `run` with its probability. Equal outcomes of two branches come twice.
 
-    run must make the same draws whenever it gets the same answers. Raises TooManyBranches.
+    `run` must make the same draws whenever it gets the same answers. Raises TooManyBranches.
     """
     choices: list[_Choice] = []
     for _ in range(max_branches):
@@ -127,10 +128,10 @@ def branches(
 def sequence_law(
     engine: Engine, prompt: Sequence[int], *, length: int, max_branches: int
 ) -> tuple[Law, int]:
-    """Law of the first `length` tokens that the engine emits, and the number of branches walked.
+    """The law of the first `length` tokens that the engine emits, and the number of branches.
 
-    Stop conditions are left out: they cut a text and do not change its law.
-    Raises TooManyBranches.
+    Stop conditions are left out, since they cut a text without changing its law. Raises
+    TooManyBranches.
     """
 
     def run(rng: Enumerator) -> tuple[int, ...]:
@@ -155,7 +156,7 @@ def sequence_law(
 
 
 def exact_law(target: Tabulated, sampling: Sampling, prompt: Sequence[int], *, length: int) -> Law:
-    """The law of the next `length` tokens, read token by token from a target that knows it."""
+    """The law of the next `length` tokens, read token by token from a target that knows its law."""
     law: Law = {(): 1.0}
     for _ in range(length):
         longer: Law = {}
@@ -170,7 +171,7 @@ def exact_law(target: Tabulated, sampling: Sampling, prompt: Sequence[int], *, l
 
 
 def max_error(law: Law, other: Law) -> float:
-    """Largest difference of two laws at any sequence."""
+    """The largest difference of two laws at any sequence."""
     keys = law.keys() | other.keys()
     return max(abs(law.get(key, 0.0) - other.get(key, 0.0)) for key in keys)
 

@@ -1,4 +1,4 @@
-"""Checks of a certificate on laws: by enumeration, and by a chi-square test of sampled texts."""
+"""Checks of the law of a decode: by enumeration, and by a chi-square test of sampled texts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from specframe.task.certify.enumeration import (
 )
 from specframe.task.certify.text_checks import Check, with_rule
 
-TOLERANCE = 1e-12  # of a law in float64
+TOLERANCE = 1e-12  # largest error of a law in float64
 SURE = 1e-6  # p-value below which a chi-square test rejects
 
 
 def enumerated_law(
     engine: Engine, prompt: Sequence[int], *, length: int, max_branches: int
 ) -> Check:
-    """Every branch of the decode on a toy target against the exact law, in float64."""
+    """Compare the law of all branches of a decode on a toy target with the exact one (float64)."""
     exact = _exact(engine, prompt, length)
     law, count = sequence_law(engine, prompt, length=length, max_branches=max_branches)
     error = max_error(law, exact)
@@ -57,7 +57,7 @@ def enumerated_law(
 
 
 def sampled_law(engine: Engine, prompt: Sequence[int], *, length: int, draws: int) -> Check:
-    """A chi-square test of sampled sequences on a toy target, with the engine's own streams."""
+    """Test sequences that the engine samples on a toy target against the exact law (chi-square)."""
     exact = _exact(engine, prompt, length)
     p_value = _p_value(engine, prompt, exact, draws)
     control, broken = "", 1.0
@@ -79,7 +79,7 @@ def sampled_law(engine: Engine, prompt: Sequence[int], *, length: int, draws: in
 
 
 def _controls(engine: Engine) -> list[Careless | NoResidual]:
-    """Broken rules, the subtlest first; it may be right by chance where laws are one-hot."""
+    """Broken rules, the subtlest first. The subtle one is right where laws are one-hot."""
     drawn = engine.parts.how in ("iid", "wor")
     return [NoResidual(), Careless()] if drawn else [Careless()]
 
@@ -100,7 +100,7 @@ def _p_value(engine: Engine, prompt: Sequence[int], exact: Law, draws: int) -> f
 
 
 def chi_square(counts: Counter[tuple[int, ...]], law: Law) -> float:
-    """p-value of counts under a law; sequences expected less than 5 times share a cell."""
+    """The p-value of counts under a law. Sequences expected less than 5 times share a cell."""
     from scipy.stats import chisquare
 
     if any(tokens not in law for tokens in counts):

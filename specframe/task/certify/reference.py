@@ -1,4 +1,4 @@
-"""References that a text is compared with: full forwards without a cache, and drafter=none."""
+"""Texts that answers are compared with: of full forwards without a cache, and of drafter=none."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ Reference = Callable[[Sequence[int], int], list[int]]  # (prompt, sequence) -> a
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """The first place where two texts differ (counted from 1), the tokens there (-1: the text has
-    ended), and by how much the reference's token scores better, in logits."""
+    """The first difference of a text from its reference."""
 
-    place: int
-    got: int
-    wanted: int
-    gap: float
+    place: int  # of the token, counted from 1
+    got: int  # the token of the text; -1 if the text has ended
+    wanted: int  # the token of the reference; -1 if the reference has ended
+    gap: float  # by how much the reference's token scores better, in logits
 
 
 @torch.inference_mode()
@@ -41,7 +40,11 @@ def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
 
 @torch.inference_mode()
 def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int) -> Tensor:
-    """[V] what the next token maximises: processed scores, at T > 0 log law plus the noise."""
+    """[V] scores of which the next token is the arg max.
+
+    At T = 0 these are the processed logits, at T > 0 the log-probabilities plus the noise of the
+    seed.
+    """
     sampling = engine.sampling(prompt_length)
     ids = torch.tensor([list(tokens)], device=engine.parts.target.device)
     logits = full_forward(engine, tokens)[None]
@@ -53,8 +56,8 @@ def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, seque
     return law.log() - streams.noise(len(tokens), vocabulary).log()
 
 
-def greedy_oracle(engine: Engine, max_new_tokens: int) -> Reference:
-    """Arg max of full forwards, one per token, until an end token or the limit."""
+def greedy_reference(engine: Engine, max_new_tokens: int) -> Reference:
+    """The reference that takes the arg max of a full forward for each token, up to an end token."""
 
     def answer(prompt: Sequence[int], sequence: int) -> list[int]:
         tokens = list(prompt)
@@ -64,11 +67,11 @@ def greedy_oracle(engine: Engine, max_new_tokens: int) -> Reference:
                 break
         return tokens[len(prompt) :]
 
-    return _remembered(answer)
+    return _stored(answer)
 
 
-def plain(engine: Engine, max_new_tokens: int) -> Reference:
-    """The same engine with drafter=none."""
+def plain_reference(engine: Engine, max_new_tokens: int) -> Reference:
+    """The reference that decodes with the same engine and drafter=none."""
     chain: Any = TREES.get("chain")
     parts = replace(
         engine.parts,
@@ -81,20 +84,20 @@ def plain(engine: Engine, max_new_tokens: int) -> Reference:
     def answer(prompt: Sequence[int], sequence: int) -> list[int]:
         return alone.generate(prompt, sequence=sequence, max_new_tokens=max_new_tokens).tokens
 
-    return _remembered(answer)
+    return _stored(answer)
 
 
-def _remembered(answer: Reference) -> Reference:
-    """The reference, each answer worked out once: the negative control asks again."""
-    held: dict[tuple[tuple[int, ...], int], list[int]] = {}
+def _stored(answer: Reference) -> Reference:
+    """The same reference with its answers stored, since the negative control needs them again."""
+    answers: dict[tuple[tuple[int, ...], int], list[int]] = {}
 
-    def again(prompt: Sequence[int], sequence: int) -> list[int]:
+    def stored(prompt: Sequence[int], sequence: int) -> list[int]:
         key = (tuple(prompt), sequence)
-        if key not in held:
-            held[key] = answer(prompt, sequence)
-        return held[key]
+        if key not in answers:
+            answers[key] = answer(prompt, sequence)
+        return answers[key]
 
-    return again
+    return stored
 
 
 def compare(
@@ -105,9 +108,9 @@ def compare(
     *,
     sequence: int,
 ) -> Divergence | None:
-    """Where an answer leaves the reference, None if it never does.
+    """The first difference of an answer from the reference; None if there is none.
 
-    A stop string may end the answer before the reference: that is no divergence.
+    A stop string may end the answer before the reference, which is no difference.
     """
     wanted = reference(prompt, sequence)
     if engine.settings.stop.strings or engine.settings.stop.criteria:

@@ -1,4 +1,7 @@
-"""Checks of a certificate on texts: each runs the combination and a broken one it must catch."""
+"""Checks of texts. Each runs the combination, and a broken component that it must notice.
+
+`Check` is the result of any check of a certificate, of texts or of laws.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +17,38 @@ from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.records import StepRecord
 from specframe.session.engine import Engine
 from specframe.task.certify.broken import Careless, Shifted
-from specframe.task.certify.reference import Divergence, compare, greedy_oracle, plain
+from specframe.task.certify.reference import Divergence, compare, greedy_reference, plain_reference
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What one check found.
-
-    passed: None if it was not run, or if it can only report (half precision). control: the broken
-    component it was tried on; caught: whether it noticed (None: there was no control).
-    applies: false where nothing is promised that could be checked.
-    """
+    """The result of one check."""
 
     name: str
-    passed: bool | None
-    finding: str
-    numbers: dict[str, Any] = field(default_factory=dict)
-    control: str = ""
-    caught: bool | None = None
+    passed: bool | None  # None if it was not run, or can only report (half precision)
+    finding: str  # a sentence
+    numbers: dict[str, Any] = field(default_factory=dict)  # behind the finding
+    control: str = ""  # title of the broken component on which the check was tried
+    caught: bool | None = None  # whether the check noticed it; None without a control
     ran: bool = True
-    applies: bool = True
+    applies: bool = True  # False where nothing is promised that could be checked
 
 
 def not_run(name: str, reason: str, *, applies: bool = False) -> Check:
-    """A check that does not apply, or that could not be run, and why."""
+    """The result of a check that was not run, for this reason.
+
+    applies: False if nothing is promised that could be checked, True if it could not be run.
+    """
     return Check(name=name, passed=None, finding=reason, ran=False, applies=applies)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """What the checks of text run on: token ids, tokens per answer, gap of a near tie."""
+    """What the checks of texts run on."""
 
-    prompts: Sequence[Sequence[int]]
+    prompts: Sequence[Sequence[int]]  # token ids
     max_new_tokens: int
-    max_gap: float
+    max_gap: float  # of logits; half precision may choose otherwise at ties nearer than this
 
 
 def with_rule(engine: Engine, rule: AcceptRule) -> Engine:
@@ -61,39 +62,41 @@ def with_drafter(engine: Engine, drafter: Drafter) -> Engine:
 
 
 def greedy_text(engine: Engine, texts: Texts) -> Check:
-    """Text of an engine at temperature 0 against full forwards that use no cache."""
-    return _text_check("greedy text", engine, texts, greedy_oracle(engine, texts.max_new_tokens))
+    """Compare the text of an engine at temperature 0 with that of full forwards without a cache."""
+    reference = greedy_reference(engine, texts.max_new_tokens)
+    return _text_check("greedy text", engine, texts, reference)
 
 
 def seeded_text(engine: Engine, texts: Texts) -> Check:
-    """Text of an engine at temperature > 0 against drafter=none with the same seed."""
-    return _text_check("same-seed text", engine, texts, plain(engine, texts.max_new_tokens))
+    """Compare the text of an engine at temperature > 0 with that of drafter=none, same seed."""
+    reference = plain_reference(engine, texts.max_new_tokens)
+    return _text_check("same-seed text", engine, texts, reference)
 
 
 def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Check:
-    found, drafted, total = [], CountedText(), 0
+    divergences, drafted, total = [], DraftCounter(), 0
     for index, prompt in enumerate(texts.prompts):
         result = engine.generate(
             prompt, sequence=index, max_new_tokens=texts.max_new_tokens, observers=[drafted]
         )
         total += len(result.tokens)
-        found.append(compare(engine, prompt, result.tokens, reference, sequence=index))
+        divergences.append(compare(engine, prompt, result.tokens, reference, sequence=index))
     caught = _text_control(with_rule(engine, Careless()), texts, reference)
-    split = [one for one in found if one is not None]
+    split = [each for each in divergences if each is not None]
     strict = _equality_is_required(engine)
     passed: bool | None = not split
     if not strict:
-        passed = False if any(one.gap > texts.max_gap for one in split) else None
+        passed = False if any(each.gap > texts.max_gap for each in split) else None
     return Check(
         name=name,
         passed=passed,
-        finding=_text_finding(engine, split, len(found), total) + drafted.words(),
+        finding=f"{_text_finding(engine, split, len(texts.prompts), total)}; {drafted.sentence()}",
         numbers={
-            "texts": len(found),
+            "texts": len(texts.prompts),
             "tokens": total,
-            "drafted_rows": drafted.rows,
-            "num_accepted": drafted.accepted,
-            "divergences": [vars(one) for one in split],
+            "drafted_rows": drafted.num_rows,
+            "num_accepted": drafted.num_accepted,
+            "divergences": [vars(each) for each in split],
         },
         control=Careless.title,
         caught=caught,
@@ -101,7 +104,7 @@ def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Chec
 
 
 def _text_control(broken: Engine, texts: Texts, reference: Any) -> bool:
-    """Whether any text of a broken engine is seen to differ."""
+    """Whether any text of a broken engine differs from the reference."""
     for index, prompt in enumerate(texts.prompts):
         tokens = broken.generate(prompt, sequence=index, max_new_tokens=texts.max_new_tokens).tokens
         if compare(broken, prompt, tokens, reference, sequence=index) is not None:
@@ -130,25 +133,25 @@ def _text_finding(engine: Engine, split: list[Divergence], texts: int, total: in
     )
 
 
-class CountedText:
-    """Counts drafted rows and accepted tokens, so that a report shows what was at stake."""
+class DraftCounter:
+    """Counts drafted rows and accepted tokens: where nothing was drafted, a check proves little."""
 
     def __init__(self) -> None:
-        self.rows = 0
-        self.accepted = 0
+        self.num_rows = 0
+        self.num_accepted = 0
 
-    def words(self) -> str:
-        """What was at stake, to end a sentence."""
-        return f"; {self.rows} rows drafted, {self.accepted} tokens of them emitted"
+    def sentence(self) -> str:
+        """The counts in words."""
+        return f"{self.num_rows} rows drafted, {self.num_accepted} tokens of them emitted"
 
     def observe(self, record: StepRecord) -> None:
-        """Add one step."""
-        self.rows += record.draft.num_rows - 1
-        self.accepted += record.num_accepted
+        """Count one step."""
+        self.num_rows += record.draft.num_rows - 1
+        self.num_accepted += record.num_accepted
 
 
 def perfect_drafter(engine: Engine, prompt: Sequence[int], *, max_new_tokens: int) -> Check:
-    """A draft model that is the target itself must be accepted down to a leaf at every step."""
+    """Check that a draft model which is the target itself is accepted to a leaf at each step."""
     short = _refusals(with_drafter(engine, perfect_lm(engine)), prompt, max_new_tokens)
     name = f"perfect drafter, T = {engine.settings.sampling.temperature:g}"
     if not short.drafted:
@@ -180,7 +183,7 @@ def perfect_lm(engine: Engine) -> Drafter:
 
 
 class Refusals:
-    """Steps whose walk ended above a leaf of the draft."""
+    """Counts steps, and those whose walk ended above a leaf of the draft (`refused`)."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -189,7 +192,7 @@ class Refusals:
         self.accepted = 0
 
     def observe(self, record: StepRecord) -> None:
-        """Look at one step."""
+        """Count one step."""
         draft, last = record.draft, record.path[-1] if record.path else 0
         inner = ((draft.parents == last) & draft.alive).any()
         self.steps += 1

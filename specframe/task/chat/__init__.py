@@ -1,4 +1,4 @@
-"""A conversation in the terminal with the composed engine."""
+"""A conversation with the composed engine in the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from specframe.errors import ConfigError
@@ -15,7 +14,7 @@ from specframe.records import is_warm
 from specframe.session.engine import Generation
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
-from specframe.task.chat.talk import Talk
+from specframe.task.chat.dialogue import Dialogue
 from specframe.terminal.answer import Colour, Display, one_line
 
 _HELP = """\
@@ -23,18 +22,20 @@ _HELP = """\
 /stats   the numbers so far
 /help    these lines
 /exit    end, as does Ctrl-D
-Ctrl-C ends an answer and keeps what was said of it. A text that begins with / is written //."""
+Ctrl-C ends an answer and keeps its text so far. A turn that begins with / is written with //."""
 _ASK = "> "
 
 
 @TASKS.register("chat")
 class Chat(Task):
-    """Answers what is typed (or piped in, a line a turn) with the model's own answers before it,
-    through its chat template; without one the turns are joined by blank lines.
+    """Answers what is typed, or piped in with one line a turn, and remembers the conversation.
 
-    Files in the run's folder: generations.jsonl (an object a turn, as task=generate's) and
-    metrics.json. system: what the model is told first. colour, show_rejected: as in task=generate.
-    `prompt=` is the first turn. A turn that does not fit is told in one line and left out.
+    The turns go through the model's chat template; without one they are joined by blank lines.
+    `prompt=` is the first turn, and `system` is the system prompt. `colour` and `show_rejected` are
+    those of task=generate. A turn that does not fit the context is reported in one line and left
+    out.
+
+    The run leaves generations.jsonl (one object a turn, as task=generate writes) and metrics.json.
     """
 
     def __init__(
@@ -55,53 +56,48 @@ class Chat(Task):
     def run(self, job: Job) -> int:
         display = Display(colour=self.colour)
         rejected = display.coloured if self.show_rejected == "auto" else self.show_rejected
-        talk = Talk(engine=job.engine, system=self.system, rejected=rejected)
-        with ChatKeep(job) as keep:
+        dialogue = Dialogue(engine=job.engine, system=self.system, show_rejected=rejected)
+        with ChatFiles(job) as files:
             try:
                 for turn in _turns(job.prompt, display):
-                    if not _obey(turn, talk, display, keep):
+                    if not _obey(turn, dialogue, display, files):
                         break
             finally:
                 display.end_line()
-                if keep.reasons:
-                    display.table(keep.summary, keep.reasons)
-        # Somebody who types has seen it; a script is told.
-        return int(keep.summary.num_errors > 0 and not sys.stdin.isatty())
+                if files.reasons:
+                    display.table(files.summary, files.reasons)
+        # Whoever types has seen the errors; a script needs the exit code.
+        return int(files.summary.num_errors > 0 and not sys.stdin.isatty())
 
 
-class ChatKeep:
-    """generations.jsonl and metrics.json of a chat, written turn by turn."""
+class ChatFiles:
+    """The files that a chat leaves, written turn by turn: generations.jsonl and metrics.json."""
 
     def __init__(self, job: Job) -> None:
         self.summary = RunSummary(job.engine.parts.target.device)
-        self.reasons: list[str] = []
+        self.reasons: list[str] = []  # finish reasons, one an answer
         self._folder = job.output_dir
 
-    def __enter__(self) -> ChatKeep:
+    def __enter__(self) -> ChatFiles:
         path = self._folder / "generations.jsonl"
         self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._file.close()
         write_json(self._folder / "metrics.json", self.summary.as_dict())
 
-    def add(self, talk: Talk, made: Generation, metrics: Metrics) -> None:
-        """Keep an answer, the last one of the conversation."""
-        self.summary.add(metrics, warm=is_warm(talk.engine.parts.drafter))
-        self.reasons.append(made.finish_reason)
+    def add(self, dialogue: Dialogue, answer: Generation, metrics: Metrics) -> None:
+        """Write the last answer of the conversation."""
+        self.summary.add(metrics, warm=is_warm(dialogue.engine.parts.drafter))
+        self.reasons.append(answer.finish_reason)
         line = {
-            "prompt": talk.turns[-1],
-            "text": made.text,
-            "tokens": made.tokens,
-            "finish_reason": made.finish_reason,
-            "num_prompt_tokens": len(made.prompt_tokens),
-            "turn": len(talk.turns) - 1,
+            "prompt": dialogue.turns[-1],
+            "text": answer.text,
+            "tokens": answer.tokens,
+            "finish_reason": answer.finish_reason,
+            "num_prompt_tokens": len(answer.prompt_tokens),
+            "turn": len(dialogue.turns) - 1,
             "metrics": metrics.as_dict(),
         }
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -109,7 +105,7 @@ class ChatKeep:
 
 
 def _turns(first: str | None, display: Display) -> Iterator[str]:
-    """What the user says, to the end of the input."""
+    """The user's turns, up to the end of the input."""
     if first is not None:
         display.prompt(first)
         yield first
@@ -124,7 +120,7 @@ def _turns(first: str | None, display: Display) -> Iterator[str]:
             line = _line(typed)
         except EOFError:
             if typed:
-                print()  # the cursor stands behind the question
+                print()  # the cursor stands behind the `> `
             return
         except KeyboardInterrupt:
             if not typed:
@@ -139,11 +135,11 @@ def _turns(first: str | None, display: Display) -> Iterator[str]:
 
 
 def _line(typed: bool) -> str:
-    """One line of the input. Raises EOFError at its end."""
+    """Read one line. typed: whether somebody types. Raises EOFError at the end of the input."""
     if typed and sys.stdout.isatty():
         return input(_ASK)
     if typed:
-        sys.stderr.write(_ASK)  # what goes into a pipe is the conversation
+        sys.stderr.write(_ASK)  # standard output, which is piped, gets the conversation alone
         sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:
@@ -151,35 +147,36 @@ def _line(typed: bool) -> str:
     return line
 
 
-def _obey(turn: str, talk: Talk, display: Display, keep: ChatKeep) -> bool:
-    """Answer a turn, or do what a command says; False ends the chat."""
+def _obey(turn: str, dialogue: Dialogue, display: Display, files: ChatFiles) -> bool:
+    """Answer a turn, or carry out a command. Returns False to end the chat."""
     word = turn.split()[0]
     if word in ("/exit", "/quit"):
         return False
     if turn.startswith("/") and not turn.startswith("//"):
-        _command(word, talk, display, keep)
+        _command(word, dialogue, display, files)
         return True
     try:
-        made, metrics = talk.ask(turn.removeprefix("/") if turn[:2] == "//" else turn, display)
+        text = turn.removeprefix("/") if turn[:2] == "//" else turn
+        answer, metrics = dialogue.ask(text, display)
     except KeyboardInterrupt:
-        display.note("the answer is left out, with what it answers")
+        display.note("the turn and its answer are left out")
     except ConfigError as error:
-        keep.summary.num_errors += 1
-        hint = "; /reset forgets the conversation" if talk.turns else ""
+        files.summary.num_errors += 1
+        hint = "; /reset forgets the conversation" if dialogue.turns else ""
         sys.stderr.write(f"specframe: {' '.join(str(error).split())}{hint}\n")
     else:
-        keep.add(talk, made, metrics)
-        display.note(one_line(metrics, made.finish_reason))
+        files.add(dialogue, answer, metrics)
+        display.note(one_line(metrics, answer.finish_reason))
     return True
 
 
-def _command(word: str, talk: Talk, display: Display, keep: ChatKeep) -> None:
+def _command(word: str, dialogue: Dialogue, display: Display, files: ChatFiles) -> None:
     if word == "/reset":
-        talk.reset()
-        display.note("nothing was said")
+        dialogue.reset()
+        display.note("the conversation is forgotten")
     elif word == "/stats":
-        if keep.reasons:
-            display.table(keep.summary, keep.reasons)
+        if files.reasons:
+            display.table(files.summary, files.reasons)
         else:
             display.note("no answer yet")
     elif word == "/help":

@@ -1,4 +1,4 @@
-"""Measures what steps cost here, draws the roofline, and says which tree would be fastest."""
+"""Measures what steps cost on this machine, and says which tree would be the fastest."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ from specframe.planning.cost_table import CostTable, RankTable
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
-from specframe.task.profile.findings import Findings, split_of
+from specframe.task.profile.advice import Advice, phase_times
 from specframe.task.profile.roofline import roofline
-from specframe.terminal.steps import Steps
+from specframe.terminal.progress import StepProgress
 
-_DEPTH, _TOP_K = 5, 8  # of the short count of right guesses
+_DEPTH, _TOP_K = 5, 8  # levels and guesses a node in the short count of right guesses
 Count = Annotated[int, Range(1, 4096)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """All that a run found."""
+    """Everything that a run measured."""
 
     costs: CostTable
-    shares: dict[str, RankTable]  # of look-ups too
+    shares: dict[str, RankTable]  # source -> how often its guesses are right, look-ups included
     ceilings: Ceilings
-    passes: list[MeasuredPass]
-    split: dict[str, float]
+    passes: list[MeasuredPass]  # empty for a target without weights
+    split: dict[str, float]  # milliseconds by phase
 
 
 @TASKS.register("profile")
 class Profile(Task):
-    """Times passes of 1, 2, 4, ... rows with the composed target, cache and runtime behind texts
-    of several lengths, the drafter's levels by their width, and the device's own limits.
+    """Measures costs: of passes by rows, of the drafter's levels by width, and the device's limits.
 
-    Keeps the table under its fingerprint (machine, threads, torch, dtype, runtime, cache, target,
-    drafter, sampling) in the user's cache, where tree=auto finds it; another fingerprint has
-    another table. Where one thread of a CPU computes, its own time counts, so that a busy machine
-    does not. Writes profile.json (for tree.costs=FILE too) and roofline.svg, and says where a
-    run's time goes and which tree is the fastest, by the shares of calibration (of task=calibrate),
-    those shipped with the head, or a short count over built-in prompts.
+    Passes of 1, 2, 4, ... rows are timed with the composed target, cache and runtime behind texts
+    of several lengths. On one thread of a CPU, the thread's own time is taken, which a busy machine
+    does not disturb. From the costs the task says where a run's time goes and which tree is the
+    fastest. How often guesses are right comes from `calibration` (a file of task=calibrate), or is
+    shipped with the head, or is counted over a few built-in prompts.
+
+    The table is stored in the user's cache under its fingerprint (machine, threads, torch, dtype,
+    runtime, cache, target, drafter, sampling), where tree=auto looks for it. The run leaves
+    profile.json, which tree.costs= takes too, and roofline.svg.
     """
 
     measures_costs: ClassVar[bool] = True
@@ -76,32 +78,32 @@ class Profile(Task):
         self.sample = CalibrationSample(prompts=prompts, tokens=tokens, depth=_DEPTH, top_k=_TOP_K)
 
     def run(self, job: Job) -> int:
-        found = self._measure(job)
+        results = self._measure(job)
         here = fingerprint(job.engine, job.config)
-        path = save_costs(here, found.costs)
-        findings = Findings(
-            costs=found.costs,
-            shares=found.shares,
-            split=found.split,
-            rows=self.extent[0],
+        path = save_costs(here, results.costs)
+        advice = Advice(
+            costs=results.costs,
+            shares=results.shares,
+            split=results.split,
+            max_rows=self.extent[0],
             closed=job.engine.parts.how != "place",
         )
-        held = {
+        profile = {
             "fingerprint": here,
-            "costs": found.costs.as_dict(),
-            "shares": found.shares,
-            "ceilings": vars(found.ceilings),
-            "passes": [one.as_dict(found.ceilings) for one in found.passes],
-            "split": found.split,
-            "sentences": findings.sentences(),
+            "costs": results.costs.as_dict(),
+            "shares": results.shares,
+            "ceilings": vars(results.ceilings),
+            "passes": [each.as_dict(results.ceilings) for each in results.passes],
+            "split": results.split,
+            "sentences": advice.sentences(),
         }
-        write_json(job.output_dir / "profile.json", held)
-        if found.passes:
+        write_json(job.output_dir / "profile.json", profile)
+        if results.passes:
             title = f"{job.engine.parts.target.name}: passes below the roof of this machine"
-            svg = roofline(found.passes, found.ceilings, title=title)
+            svg = roofline(results.passes, results.ceilings, title=title)
             (job.output_dir / "roofline.svg").write_text(svg, encoding="utf-8")
-        findings.show(found.passes, found.ceilings)
-        print(f"written to {job.output_dir}" + ("" if path is None else f", kept in {path}"))
+        advice.show(results.passes, results.ceilings)
+        print(f"written to {job.output_dir}" + ("" if path is None else f", stored in {path}"))
         return 0
 
     def _measure(self, job: Job) -> _Measured:
@@ -114,23 +116,25 @@ class Profile(Task):
             repeats=repeats,
         )
         known = self._given(job)
-        with Steps("profile", total=extent.num_steps + self.sample.prompts + 1) as steps:
+        with StepProgress("profile", total=extent.num_steps + self.sample.prompts + 1) as progress:
             capacity = job.config["cache"].get("capacity")
-            costing = StepTimer(engine, extent, capacity=capacity, tick=steps.add)
+            costing = StepTimer(engine, extent, capacity=capacity, tick=progress.add)
             costs = costing.table()
             weights = PassWorkload.of(engine.parts.target, engine.parts.cache)
             ceilings = measure_ceilings(
                 engine.parts.target, engine.parts.runtime.weights, costing.now
             )
             if known is None:
-                costs = with_accuracy(costs, engine, job.config, sample=self.sample, tick=steps.add)
+                costs = with_accuracy(
+                    costs, engine, job.config, sample=self.sample, tick=progress.add
+                )
             else:
                 costs = replace(costs, right=dict.fromkeys(costs.drafts, known))
             shares = dict(costs.right)
             for source in costing.lookup_sources:
-                given = known or measured_accuracy(engine, source, self.sample, steps.add)
+                given = known or measured_accuracy(engine, source, self.sample, progress.add)
                 shares[source] = given
-            split = split_of(engine, costs, self.sample, steps.add)
+            split = phase_times(engine, costs, self.sample, progress.add)
         passes = _passes(costs, weights)
         return _Measured(
             costs=costs,
@@ -141,23 +145,23 @@ class Profile(Task):
         )
 
     def _given(self, job: Job) -> RankTable | None:
-        """The shares of `task.calibration`. Raises ConfigError."""
+        """How often guesses are right by `task.calibration`, None without. Raises ConfigError."""
         if self.calibration is None:
             return None
         try:
-            held = json.loads(Path(self.calibration).read_text(encoding="utf-8"))
-            found = accuracy_from(held, job.engine, job.config)
+            calibration = json.loads(Path(self.calibration).read_text(encoding="utf-8"))
+            shares = accuracy_from(calibration, job.engine, job.config)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"task.calibration={self.calibration}: no calibration.json of task=calibrate "
                 f"({error}); make one, or give null"
             ) from None
-        if found is None:
+        if shares is None:
             sys.stderr.write(
                 f"specframe: task.calibration={self.calibration} was counted with another sampling "
                 "or tree.proposal, so guesses are counted anew\n"
             )
-        return found
+        return shares
 
 
 def _passes(costs: CostTable, weights: PassWorkload | None) -> list[MeasuredPass]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
-
-from rich.console import Console
-from rich.table import Table
 
 from specframe.accept.base import RULES, AcceptRule
 from specframe.compose.binding import bind
@@ -20,33 +16,36 @@ from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.replay.recorded import Record, read_record
-from specframe.task.replay.scoring import Scorer, scorer
-from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit
-from specframe.terminal.pace import Pace
+from specframe.task.replay.scoring import Score, Scorer, scorer_of
+from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit_message
+from specframe.terminal.progress import PromptProgress
+from specframe.terminal.text_table import plain_console, shown, text_table, with_interval, write_csv
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
-
-_PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
 
 
 @TASKS.register("replay")
 class Replay(Task):
-    """What acceptance would `tree=` and `accept=` have had on the recorded text? The policies
-    themselves grow their trees on the record (`trace=`: the folder of a run with trace=full).
+    """Scores `tree=` and `accept=` on the text of an earlier run, as if they had decoded it.
 
-    max_nodes and depth: lists, every pair is scored; numbers must not exceed the recorded tree's.
-    accept=match, and every lossless rule at temperature 0: exactly the steps of a real run. Other
-    rules are estimates over the positions of that text, and say so: a lossless one accepts a placed
-    child with the target's probability of it; a lossy one judges the recorded laws, whose tail is
-    spread evenly. The oracle takes at every step the best sub-tree of the record of so many nodes,
-    in hindsight or by the same estimate: no policy of that budget on this record does better.
-    Intervals are over prompts.
-    Refused: trees that ask for more than was recorded, drawn children (their draws depend on the
-    tree's own numbering), policies that learn from steps.
-    Writes replay.json and replay.csv. Loads no weights.
+    `task.trace` names the folder of a run with trace=full. The policies themselves grow their trees
+    on that record, so no weights are loaded. `max_nodes` and `depth` are lists of which every pair
+    is scored; their numbers must not exceed those of the recorded tree.
+
+    With accept=match, and with every lossless rule at temperature 0, the steps are exactly those of
+    a real run. For other rules the figures are estimates over the positions of that text, and are
+    marked as such: a lossless rule accepts a placed child with the target's probability of it, and
+    a lossy rule judges the recorded laws, whose tail is spread evenly. The oracle takes at every
+    step the best sub-tree of the record of so many nodes, in hindsight or by the same estimate; no
+    policy of that budget does better on this record. Intervals are over prompts.
+
+    Refused are trees that ask for more than was recorded, drawn children (their draws depend on
+    the tree's own numbering), and policies that learn from steps.
+
+    The run leaves replay.json and replay.csv.
     """
 
-    drafts: ClassVar[bool] = False
-    loads: ClassVar[bool] = False
+    uses_drafter: ClassVar[bool] = False
+    uses_engine: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -72,69 +71,78 @@ class Replay(Task):
         record = read_record(Path(self.trace))
         policies = self._policies(job.config, record)
         rule = _rule(job.config)
-        scored = scorer(rule, record.settings)
+        scorer = scorer_of(rule, record.settings)
         rows = []
-        with Pace("replay", total=len(policies), done=0) as pace:
+        with PromptProgress("replay", total=len(policies), done=0) as progress:
             for policy in policies:
-                rows.append(self._row(job.config, record, policy, scored))
-                pace.add_prompts(1)
-        found = {
+                rows.append(self._row(job.config, record, policy, scorer))
+                progress.add_prompts(1)
+        replay = {
             "trace": str(record.folder),
             "recorded": record.settings,
             "tree": job.config["tree"]["name"],
             "accept": job.config["accept"]["name"],
-            "estimate": scored.estimate,
+            "estimate": scorer.estimate,
             "rows": rows,
         }
-        write_json(job.output_dir / "replay.json", found)
-        _write_csv(job.output_dir / "replay.csv", rows)
-        _show(rows, record, scored, job.output_dir)
+        write_json(job.output_dir / "replay.json", replay)
+        ends = ("interval", "oracle_interval")
+        write_csv(
+            job.output_dir / "replay.csv",
+            [{**row, **{key: row[key] or (None, None) for key in ends}} for row in rows],
+        )
+        _show(rows, record, scorer, job.output_dir)
         return 0
 
     def _policies(self, config: dict[str, Any], record: Record) -> list[TreePolicy]:
-        held = config["tree"]
-        cls: Any = TREES.get(held["name"])
-        check_kind(cls, held["name"])
-        made = []
-        for depth in self.depth or [held["depth"]]:
-            for max_nodes in self.max_nodes or [held["max_nodes"]]:
-                values = {**held, "depth": depth, "max_nodes": max_nodes, "proposal": "place"}
+        tree = config["tree"]
+        cls: Any = TREES.get(tree["name"])
+        check_kind(cls, tree["name"])
+        policies = []
+        for depth in self.depth or [tree["depth"]]:
+            for max_nodes in self.max_nodes or [tree["max_nodes"]]:
+                values = {**tree, "depth": depth, "max_nodes": max_nodes, "proposal": "place"}
                 try:
-                    made.append(cls(**bind(cls, values, where="tree")))
+                    policies.append(cls(**bind(cls, values, where="tree")))
                 except (TypeError, ConfigError) as error:
                     if hasattr(cls, "for_trace") or isinstance(error, ConfigError):
                         raise
-                    raise IncompatibleComponents(unfit(held["name"])) from None
-        return made
+                    raise IncompatibleComponents(unfit_message(config["tree"]["name"])) from None
+        return policies
 
     def _row(
-        self, config: dict[str, Any], record: Record, policy: TreePolicy, scored: Scorer
+        self, config: dict[str, Any], record: Record, policy: TreePolicy, scorer: Scorer
     ) -> dict[str, Any]:
-        answers = [one for one in record.answers if len(one.tokens) > 1]
-        scores = [scored.of(answer, policy) for answer in answers]
-        tokens, steps = [one.tokens for one in scores], [one.steps for one in scores]
-        columns = (tokens, steps)
-        bests = [scored.best(answer, policy.max_nodes) for answer in answers]
-        oracle = ([one.tokens for one in bests], [one.steps for one in bests])
+        answers = [answer for answer in record.answers if len(answer.tokens) > 1]
+        scores = [scorer.of(answer, policy) for answer in answers]
+        tokens, steps = _columns(scores)
+        num_drafted = sum(score.num_drafted for score in scores)
+        num_accepted = sum(score.num_accepted for score in scores)
+        oracle = _columns([scorer.best(answer, policy.max_nodes) for answer in answers])
         return {
             "tree": config["tree"]["name"],
             "accept": config["accept"]["name"],
             "depth": policy.depth,
             "max_nodes": policy.max_nodes,
-            "estimate": scored.estimate,
+            "estimate": scorer.estimate,
             "num_prompts": len(answers),
-            "acceptance_length": point_estimate(pooled, columns),
-            "interval": self.bootstrap.interval(pooled, columns),
+            "acceptance_length": point_estimate(pooled, (tokens, steps)),
+            "interval": self.bootstrap.interval(pooled, (tokens, steps)),
             "acceptance_length_mean_over_prompts": statistics.fmean(
                 t / s for t, s in zip(tokens, steps, strict=True)
             ),
-            "num_steps": None if scored.estimate else sum(steps),
-            "num_accepted": None if scored.estimate else sum(one.accepted for one in scores),
-            "num_drafted": sum(one.drafted for one in scores),
-            "drafted_per_step": sum(one.drafted for one in scores) / sum(steps),
+            "num_steps": None if scorer.estimate else sum(steps),
+            "num_accepted": None if scorer.estimate else num_accepted,
+            "num_drafted": num_drafted,
+            "drafted_per_step": num_drafted / sum(steps),
             "oracle_acceptance_length": point_estimate(pooled, oracle),
             "oracle_interval": self.bootstrap.interval(pooled, oracle),
         }
+
+
+def _columns(scores: Sequence[Score]) -> tuple[list[float], list[int]]:
+    """Tokens and steps of several answers."""
+    return [score.num_tokens for score in scores], [score.num_steps for score in scores]
 
 
 def _rule(config: dict[str, Any]) -> AcceptRule:
@@ -143,61 +151,36 @@ def _rule(config: dict[str, Any]) -> AcceptRule:
     return rule
 
 
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    flat = []
-    for row in rows:
-        one = dict(row)
-        for key in ("interval", "oracle_interval"):
-            ends = one.pop(key)
-            one |= {f"{key}.{end}": ends and ends[i] for i, end in enumerate(("low", "high"))}
-        flat.append(one)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(flat[0]), restval="")
-        writer.writeheader()
-        writer.writerows(flat)
-    os.replace(partial, path)
-
-
-def _show(rows: Sequence[dict[str, Any]], record: Record, scored: Scorer, folder: Path) -> None:
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, markup=False, width=_PIPED_WIDTH)
-    table = Table(box=None, padding=(0, 2, 0, 0))
+def _show(rows: Sequence[dict[str, Any]], record: Record, scorer: Scorer, folder: Path) -> None:
     headings = ("tree", "depth", "max_nodes", "acceptance_length", "over prompts", "accepted")
-    for heading in (*headings, "steps", "drafted/step", "oracle"):
-        table.add_column(heading, justify="left" if heading == "tree" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(
+    lines = [
+        (
             row["tree"],
             str(row["depth"]),
             str(row["max_nodes"]),
-            ("~" if row["estimate"] else "") + _ranged(row, "acceptance_length", "interval"),
-            f"{row['acceptance_length_mean_over_prompts']:.2f}",
-            "" if row["num_accepted"] is None else str(row["num_accepted"]),
-            "" if row["num_steps"] is None else str(row["num_steps"]),
-            f"{row['drafted_per_step']:.1f}",
-            _ranged(row, "oracle_acceptance_length", "oracle_interval"),
+            ("~" if row["estimate"] else "")
+            + with_interval(row["acceptance_length"], row["interval"]),
+            shown(row["acceptance_length_mean_over_prompts"]),
+            shown(row["num_accepted"], 0),
+            shown(row["num_steps"], 0),
+            shown(row["drafted_per_step"], 1),
+            with_interval(row["oracle_acceptance_length"], row["oracle_interval"]),
         )
-    console.print(table)
-    count = sum(len(one.tokens) - 1 for one in record.answers)
-    kind = "an ESTIMATE over the positions of" if scored.estimate else "exact over"
+        for row in rows
+    ]
+    console = plain_console()
+    console.print(text_table((*headings, "steps", "drafted/step", "oracle"), lines))
+    count = sum(len(answer.tokens) - 1 for answer in record.answers)
+    kind = "an ESTIMATE over the positions of" if scorer.estimate else "exact over"
     console.print(f"{kind} {count} tokens of {len(record.answers)} answers", soft_wrap=True)
     console.print(f"recorded with {_recorded(record.settings)}", soft_wrap=True)
-    how = "by the same estimate" if scored.estimate else "in hindsight"
+    how = "by the same estimate" if scorer.estimate else "in hindsight"
     console.print(f"oracle: the best sub-tree of the record with so many rows, {how}")
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
 
 
 def _recorded(settings: dict[str, Any]) -> str:
-    """What the figures are of, whatever the words of this command say."""
+    """What was recorded, whatever the words of this command say."""
     words = [f"{axis}={settings[axis]['name']}" for axis in ("target", "drafter", "tree")]
     temperature = settings["sampling"]["temperature"]
     return " ".join([*words, f"sampling.temperature={temperature:g}", f"seed={settings['seed']}"])
-
-
-def _ranged(row: dict[str, Any], key: str, ends: str) -> str:
-    interval = row[ends]
-    return f"{row[key]:.2f}" + (
-        "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
-    )

@@ -1,4 +1,8 @@
-"""How far a tree would have been accepted on a text that is known."""
+"""How far a tree would have been accepted on a text that is known.
+
+accept=match keeps exactly the tokens that the text goes on with, so its steps can be counted. For
+other rules the tokens of a step are estimated at every position of the text.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,18 @@ from specframe.accept.base import AcceptRule
 from specframe.errors import IncompatibleComponents
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
-from specframe.task.replay.recorded import NodePath, RecordedAnswer, RecordedPlace, plain
+from specframe.task.replay.recorded import (
+    NodePath,
+    RecordedAnswer,
+    RecordedPosition,
+    recorded_sampling,
+)
 from specframe.tree.base import TreePolicy
 from specframe.types import Draft
 
 
 def row_paths(draft: Draft) -> list[NodePath | None]:
-    """Drafted path of every row; None for dead ones."""
+    """The drafted tokens down to each row; None for dead rows."""
     paths: list[NodePath | None] = []
     rows = zip(draft.tokens.tolist(), draft.parents.tolist(), draft.alive.tolist(), strict=True)
     for row, (token, parent, alive) in enumerate(rows):
@@ -27,55 +36,64 @@ def row_paths(draft: Draft) -> list[NodePath | None]:
     return paths
 
 
-def accepted(draft: Draft, text: Sequence[int]) -> int:
-    """How many of its nodes the text walks down."""
+def accepted_depth(draft: Draft, text: Sequence[int]) -> int:
+    """How many tokens of the text lie on one path of the draft, from its root on."""
     known, depth = set(row_paths(draft)), 0
     while depth < len(text) and tuple(text[: depth + 1]) in known:
         depth += 1
     return depth
 
 
-def expected(place: RecordedPlace, draft: Draft) -> float:
-    """Tokens that a step is expected to emit under a lossless rule: each placed child is accepted
-    with the target's own probability of it."""
+def expected_tokens(position: RecordedPosition, draft: Draft) -> float:
+    """Tokens that a step is expected to emit under a lossless rule.
+
+    Such a rule accepts a placed child with the target's own probability of it.
+    """
     reach: dict[NodePath, float] = {(): 1.0}
     for path in row_paths(draft)[1:]:
         if path is not None:
-            prob = float(place.recorded_laws.probs[_law_row(place, path)])
+            prob = float(position.recorded_laws.probs[_law_row(position, path)])
             reach[path] = reach[path[:-1]] * prob
     return sum(reach.values())
 
 
-def most_expected(place: RecordedPlace, max_nodes: int) -> float:
-    """The same of the best tree of `max_nodes` recorded rows: a path is never likelier than its
-    beginning, so the likeliest paths are one."""
-    probs = place.recorded_laws.probs
+def best_expected_tokens(position: RecordedPosition, max_nodes: int) -> float:
+    """The expected tokens of the best tree of `max_nodes` recorded rows.
+
+    A path is never likelier than its beginning, so the likeliest paths form a tree.
+    """
+    probs = position.recorded_laws.probs
     reach: dict[NodePath, float] = {(): 1.0}
-    for path, row in sorted(place.laws.items(), key=lambda item: len(item[0])):
+    for path, row in sorted(position.laws.items(), key=lambda item: len(item[0])):
         if path:
             reach[path] = reach[path[:-1]] * float(probs[row])
     return sum(sorted(reach.values(), reverse=True)[:max_nodes])
 
 
-def judged(place: RecordedPlace, draft: Draft, rule: AcceptRule, settings: dict[str, Any]) -> int:
-    """Tokens that a rule emits on the recorded laws; what the top tokens leave is spread evenly."""
-    laws, vocabulary = place.recorded_laws, int(settings["vocab_size"])
-    rows = [0 if path is None else _law_row(place, path) for path in row_paths(draft)]
+def tokens_by_rule(
+    position: RecordedPosition, draft: Draft, rule: AcceptRule, settings: dict[str, Any]
+) -> int:
+    """Tokens that a rule emits on the recorded laws.
+
+    Of each law the likeliest tokens were recorded; the rest of the mass is spread evenly.
+    """
+    laws, vocabulary = position.recorded_laws, int(settings["vocab_size"])
+    rows = [0 if path is None else _law_row(position, path) for path in row_paths(draft)]
     spread = torch.from_numpy(laws.tail[rows]) / max(1, vocabulary - laws.ids.shape[1])
     law = spread[:, None].repeat(1, vocabulary)
     law.scatter_(1, torch.from_numpy(laws.ids[rows]), torch.from_numpy(laws.top[rows]))
-    held = Laws(
+    target_laws = Laws(
         draft=draft,
         logits=law.log(),
-        context=torch.tensor(place.context),
-        sampling=plain(greedy=bool(settings["greedy"])),
+        context=torch.tensor(position.context),
+        sampling=recorded_sampling(greedy=bool(settings["greedy"])),
     )
-    count: Tensor = rule.decide(draft, held, Streams(seed=0)).count
+    count: Tensor = rule.decide(draft, target_laws, Streams(seed=0)).count
     return int(count)
 
 
-def _law_row(place: RecordedPlace, path: NodePath) -> int:
-    row = place.laws.get(path)
+def _law_row(position: RecordedPosition, path: NodePath) -> int:
+    row = position.laws.get(path)
     if row is None:
         raise IncompatibleComponents(
             "the tree has a node where the record has no law of the target, which an estimate "
@@ -85,23 +103,25 @@ def _law_row(place: RecordedPlace, path: NodePath) -> int:
 
 
 def fewest_steps(reaches: Sequence[int], count: int, max_nodes: int) -> int:
-    """Verify passes that `count` tokens take at least, if each pass may have the best sub-tree of
-    `max_nodes` rows in hindsight. reaches: by position, the longest true path."""
-    steps = [0] * (count + 1)  # [i]: with i tokens still to come
+    """The least number of verify passes for `count` tokens, chosen in hindsight.
+
+    Each pass may take the recorded sub-tree of `max_nodes` rows that serves the text best.
+    reaches: for each position, the longest recorded path that the text follows.
+    """
+    steps = [0] * (count + 1)  # [i]: passes for the last i tokens
     for left in range(1, count + 1):
         reach = min(reaches[count - left], max_nodes - 1, left)
         steps[left] = 1 + min(steps[max(left - 1 - taken, 0)] for taken in range(reach + 1))
     return steps[count]
 
 
-def walked(answer: RecordedAnswer, policy: TreePolicy) -> Iterator[tuple[int, int, int]]:
-    """(tokens emitted, drafted tokens accepted, live nodes drafted) of every step of accept=match
-    over the text."""
+def match_steps(answer: RecordedAnswer, policy: TreePolicy) -> Iterator[tuple[int, int, int]]:
+    """Every step of accept=match over the text: (tokens emitted, accepted, live nodes drafted)."""
     index, count = 0, len(answer.tokens) - 1
     while index < count:
-        place = answer.places[index]
-        draft = place.draft(policy)
-        taken = accepted(draft, place.text)
+        position = answer.positions[index]
+        draft = position.draft(policy)
+        taken = accepted_depth(draft, position.text)
         emitted = min(taken + 1, count - index)
         yield emitted, taken, int(draft.alive.sum()) - 1
         index += emitted

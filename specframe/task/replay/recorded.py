@@ -1,5 +1,8 @@
-"""A record of trace=full as a source of drafts: policies grow their trees on it as they would on
-the drafter, and the text says how far each tree would have been accepted."""
+"""A record of trace=full as a source of drafts.
+
+At every position of the recorded text, policies grow their trees on the record as they would on
+the drafter itself, and the text says how far each tree would have been accepted.
+"""
 
 from __future__ import annotations
 
@@ -37,39 +40,38 @@ NodePath = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedAnswer:
-    """One recorded answer. limit: tokens the context could reach; capacity: slots of the target's
-    cache, None for no limit."""
+    """One recorded answer."""
 
     id: str | int | None
     category: str | None
     prompt_tokens: list[int]
     tokens: list[int]
-    limit: int
-    capacity: int | None
-    file: Path
+    limit: int  # tokens that prompt and answer could reach together
+    capacity: int | None  # slots of the target's cache; None for a cache that grows
+    file: Path  # of the positions
 
     @cached_property
-    def places(self) -> list[RecordedPlace]:
-        """Every position but the last token's, from which nothing was decoded."""
+    def positions(self) -> list[RecordedPosition]:
+        """The position of every token but the last, behind which nothing was decoded."""
         positions = read_positions(self.file)
         if len(positions) != len(self.tokens) - 1:
             raise ConfigError(
                 f"{self.file}: {len(positions)} positions of {len(self.tokens)} tokens"
             )
-        return [RecordedPlace(self, index, one) for index, one in enumerate(positions)]
+        return [RecordedPosition(self, index, each) for index, each in enumerate(positions)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A run of trace=full. settings: what it was made with."""
+    """A run of trace=full."""
 
     folder: Path
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # what it was recorded with, by axis and key
     answers: list[RecordedAnswer]
 
 
 def read_record(folder: Path) -> Record:
-    """The whole answers of a run. Raises ConfigError if there are none."""
+    """Read the finished answers of a run. Raises ConfigError if there are none."""
     index = folder / ANSWERS_FILE
     if not index.is_file():
         raise ConfigError(
@@ -79,23 +81,24 @@ def read_record(folder: Path) -> Record:
     answers = []
     for line in index.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
-            held = json.loads(line)
+            entry = json.loads(line)
             names = ("id", "category", "prompt_tokens", "tokens", "limit", "capacity")
-            kept = {name: held[name] for name in names}
-            answers.append(RecordedAnswer(**kept, file=folder / held["file"]))
-    if not any(len(one.tokens) > 1 for one in answers):
+            values = {name: entry[name] for name in names}
+            answers.append(RecordedAnswer(**values, file=folder / entry["file"]))
+    if not any(len(answer.tokens) > 1 for answer in answers):
         raise ConfigError(f"{_KEY}={folder}: no answer of two tokens was recorded")
     return Record(folder=folder, settings=settings, answers=answers)
 
 
-class RecordedPlace:
-    """One position of an answer as a drafter: it knows what was offered there.
+class RecordedPosition:
+    """One position of an answer, which can stand in for the drafter that was recorded there.
 
-    index: of the root among the answer's tokens."""
+    index: of the root among the answer's tokens.
+    """
 
     def __init__(self, answer: RecordedAnswer, index: int, position: TracedPosition) -> None:
-        self.context = [*answer.prompt_tokens, *answer.tokens[: index + 1]]
-        self.text = answer.tokens[index + 1 :]
+        self.context = [*answer.prompt_tokens, *answer.tokens[: index + 1]]  # up to the root
+        self.text = answer.tokens[index + 1 :]  # what the answer went on with
         self._answer, self._position = answer, position
         self._calls: dict[int, list[tuple[TracedCall, dict[NodePath, int]]]] = {}
         self.paths: dict[int, NodePath] = {0: ()}
@@ -115,14 +118,14 @@ class RecordedPlace:
 
     @cached_property
     def true_depth(self) -> int:
-        """Tokens of the text that the record offers in a row: the longest path of any sub-tree."""
+        """Length of the longest recorded path that the text follows."""
         known, depth = set(self.paths.values()), 0
         while depth < len(self.text) and tuple(self.text[: depth + 1]) in known:
             depth += 1
         return depth
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
-        """What the drafter gave under these nodes, by their paths."""
+        """What the drafter offered under these nodes, which are known by their paths."""
         paths = [tuple(path) for path in frontier.paths.tolist()]
         alive = frontier.alive.tolist()
         return [
@@ -140,11 +143,17 @@ class RecordedPlace:
         return [Prospect(source="record", expand=self.expand)]
 
     def draft(self, policy: TreePolicy) -> Draft:
-        """The tree that the policy grows here. Raises IncompatibleComponents where it asks for what
-        was not recorded."""
+        """The tree that the policy grows here.
+
+        Raises IncompatibleComponents where it asks for children that were not recorded.
+        """
         context = torch.tensor(self.context)
         builder = TreeBuilder(
-            context=context, sampling=plain(greedy=True), rng=Streams(seed=0), step=0, how="place"
+            context=context,
+            sampling=recorded_sampling(greedy=True),
+            rng=Streams(seed=0),
+            step=0,
+            how="place",
         )
         policy.grow(builder, self, self._budget(policy))
         draft = builder.build()
@@ -158,13 +167,14 @@ class RecordedPlace:
 
     @cached_property
     def laws(self) -> dict[NodePath, int]:
-        """Row of the recorded laws by path."""
+        """Path of a node -> its row in `recorded_laws`."""
         return {
             self.paths[node]: row for row, node in enumerate(self._position.laws.nodes.tolist())
         }
 
     @property
     def recorded_laws(self) -> TracedLaws:
+        """The target's laws at the nodes of this position."""
         return self._position.laws
 
     def _budget(self, policy: TreePolicy) -> Budget:
@@ -174,8 +184,8 @@ class RecordedPlace:
         return Budget(rows=max(1, rows), depth=self._answer.limit - length - 1)
 
 
-def plain(*, greedy: bool) -> Sampling:
-    """Laws as they were recorded, with nothing more done to them."""
+def recorded_sampling(*, greedy: bool) -> Sampling:
+    """A sampling that leaves laws as they were recorded, where all processors had been applied."""
     return Sampling(
         temperature=0.0 if greedy else 1.0,
         processors=[],  # type: ignore[arg-type]
@@ -185,8 +195,12 @@ def plain(*, greedy: bool) -> Sampling:
 
 
 def _proposal(call: TracedCall, rows: Sequence[int | None]) -> Proposal:
-    """Rows of a call; None: never asked for, -1: a dead node, which has no children."""
-    # What the source offered beyond what was recorded is there to be asked for, and refused.
+    """What a call offered in these rows.
+
+    A row of None was never asked for; a row of -1 is that of a dead node, which has no children.
+    """
+    # The source offered more than was recorded. The rest is marked UNKNOWN, so that a policy can
+    # ask for it and `draft` can refuse it.
     width = min(call.width, call.tokens.shape[1] + _RANKS)
     tokens = torch.full((len(rows), width), UNKNOWN_TOKEN)
     scores = torch.full((len(rows), width), -math.inf, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Which trees and rules a record of trace=full can speak for."""
+"""Which trees and rules a record of trace=full can be used to score, and refusals of the rest."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from specframe.tree.base import TREES, TreePolicy
 
 
 def is_exact(rule: AcceptRule, settings: dict[str, Any]) -> bool:
-    """Whether the text alone says what the rule accepts."""
+    """Whether the recorded text alone decides what the rule accepts."""
     return rule.same_text or (rule.lossless and settings["greedy"])
 
 
 def check_rule(rule: AcceptRule, word: str, settings: dict[str, Any]) -> None:
-    """Raises IncompatibleComponents where a record has not what a rule is scored by."""
+    """Raise IncompatibleComponents where the record lacks what the rule is scored by."""
     if settings["how"] not in ("place", "coupled"):
         raise IncompatibleComponents(
             f"task.trace: its children were drawn (tree.proposal={settings['how']}), and draws are "
@@ -32,13 +32,13 @@ def check_rule(rule: AcceptRule, word: str, settings: dict[str, Any]) -> None:
 
 
 def check_kind(kind: type[TreePolicy], word: str) -> None:
-    """Raises IncompatibleComponents for trees that no record can drive."""
+    """Raise IncompatibleComponents for a kind of tree that cannot be grown on a record."""
     if kind.needs_native or kind.observe is not TreePolicy.observe:
-        raise IncompatibleComponents(unfit(word))
+        raise IncompatibleComponents(unfit_message(word))
 
 
 def check_within(policy: TreePolicy, word: str, settings: dict[str, Any]) -> None:
-    """Raises IncompatibleComponents where a policy cannot be a sub-tree of the record."""
+    """Raise IncompatibleComponents where a policy's tree may not be a sub-tree of the record's."""
     recorded = settings["tree"]
     kinds = {"dynamic": ("chain", "static", "dynamic"), "static": ("chain", "static")}
     of = recorded["name"]
@@ -50,10 +50,10 @@ def check_within(policy: TreePolicy, word: str, settings: dict[str, Any]) -> Non
             "record with tree=dynamic"
         )
     rows = len(_wanted(policy, word)) + 1 if word != "dynamic" else policy.max_nodes
-    asked = {"depth": policy.depth, "max_nodes": min(policy.max_nodes, rows)}
+    limits = {"depth": policy.depth, "max_nodes": min(policy.max_nodes, rows)}
     if word == "dynamic":
-        asked["top_k"] = getattr(policy, "top_k", 0)
-    for key, number in asked.items():
+        limits["top_k"] = getattr(policy, "top_k", 0)
+    for key, number in limits.items():
         if number > recorded.get(key, number):
             raise IncompatibleComponents(
                 f"tree.{key}={number}: the record has {recorded[key]} (tree={of}), and wider trees "
@@ -66,8 +66,8 @@ def _check_paths(policy: TreePolicy, word: str, recorded: dict[str, Any]) -> Non
     if recorded["name"] != "static":
         return
     cls: Any = TREES.get("static")
-    held = cls(**bind(cls, recorded, where="tree"))
-    known = set(_wanted(held, "static"))
+    static = cls(**bind(cls, recorded, where="tree"))
+    known = set(_wanted(static, "static"))
     missing = [path for path in _wanted(policy, word) if path not in known]
     if missing:
         raise IncompatibleComponents(
@@ -77,15 +77,15 @@ def _check_paths(policy: TreePolicy, word: str, recorded: dict[str, Any]) -> Non
 
 
 def _wanted(policy: TreePolicy, word: str) -> list[tuple[int, ...]]:
-    """Rank paths of a tree whose shape is known: of a chain the first child all the way down."""
+    """Rank paths of a tree of known shape; those of a chain follow the first child all the way."""
     if word == "static":
         paths: Sequence[tuple[int, ...]] = policy.paths  # type: ignore[attr-defined]
         return [path for path in paths if len(path) <= policy.depth][: policy.max_nodes - 1]
     return [(0,) * depth for depth in range(1, min(policy.depth, policy.max_nodes - 1) + 1)]
 
 
-def unfit(word: str) -> str:
-    """The sentence for a policy that a record cannot drive."""
+def unfit_message(word: str) -> str:
+    """The message for a policy that cannot be grown on a record."""
     return (
         f"tree={word}: its shape depends on more than what was offered at a position, so a record "
         "cannot say what it would have been; use tree=chain, tree=static or tree=dynamic"

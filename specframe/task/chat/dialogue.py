@@ -1,4 +1,4 @@
-"""A conversation with an engine: what was said, and an answer that may be ended early."""
+"""A conversation with an engine, whose answers may be ended early by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from specframe.measure.meter import Meter
@@ -19,23 +19,26 @@ INTERRUPTED = "interrupted"  # finish reason of an answer that Ctrl-C ended
 
 
 @dataclass
-class Talk:
-    """A conversation so far: the user's turns and the model's answers to them."""
+class Dialogue:
+    """A conversation so far."""
 
     engine: Engine
-    system: str | None
-    rejected: bool
-    turns: list[str] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)
-    num_asked: int = 0  # turns since the start, which key the noise
+    system: str | None  # the system prompt
+    show_rejected: bool  # whether answers show the tokens that were rejected
+    turns: list[str] = field(default_factory=list)  # of the user
+    answers: list[str] = field(default_factory=list)  # of the model, one for each turn
+    num_answers: int = 0  # since the program started, over resets; it keys the noise
 
     def reset(self) -> None:
-        """Nothing was said."""
+        """Forget the conversation."""
         self.turns, self.answers = [], []
 
     def ask(self, turn: str, display: Display) -> tuple[Generation, Metrics]:
-        """Stream one answer. Raises ConfigError for a turn that does not fit, and
-        KeyboardInterrupt for an interrupted one that has no text; both leave it unsaid."""
+        """Stream the answer to a turn, and add both to the conversation.
+
+        Raises ConfigError for a turn that does not fit the context, and KeyboardInterrupt where the
+        answer was interrupted before it had any text. Neither adds anything.
+        """
         prompt = self._prompt([*self.turns, turn])
         tokens = self.engine.encode(prompt)
         answer = _Answer(prompt_tokens=tokens)
@@ -43,15 +46,18 @@ class Talk:
         meter.begin()
         with Interrupt() as interrupt:
             stream = self.engine.stream(
-                tokens, sequence=self.num_asked, observers=[meter], show_rejected=self.rejected
+                tokens,
+                sequence=self.num_answers,
+                observers=[meter],
+                show_rejected=self.show_rejected,
             )
             display.answer(answer.follow(stream, interrupt))
         metrics = meter.end()
-        self.num_asked += 1
-        made = answer.made()
+        self.num_answers += 1
+        generation = answer.generation()
         self.turns.append(turn)
-        self.answers.append(made.text)
-        return made, metrics
+        self.answers.append(generation.text)
+        return generation, metrics
 
     def _prompt(self, turns: list[str]) -> Prompt:
         prompt = conversation(self.engine, turns, self.answers)
@@ -60,13 +66,15 @@ class Talk:
         tokenizer = self.engine.parts.target.tokenizer
         if self.engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
             return f"{self.system}\n\n{prompt}"
-        said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        return [{"role": "system", "content": self.system}, *said]
+        turns_so_far = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        )
+        return [{"role": "system", "content": self.system}, *turns_so_far]
 
 
 @dataclass
 class _Answer:
-    """An answer as it is shown, which may end early."""
+    """An answer while it is streamed, which may end early."""
 
     prompt_tokens: list[int]
     tokens: list[int] = field(default_factory=list)
@@ -74,7 +82,7 @@ class _Answer:
     finished: Generation | None = None
 
     def follow(self, stream: Iterator[Event], interrupt: Interrupt) -> Iterator[Event]:
-        """The events, until the stream ends or, between two steps, the user wants it to."""
+        """The events, until the stream ends or the user interrupts it between two steps."""
         while True:
             try:
                 event = next(stream)
@@ -85,11 +93,11 @@ class _Answer:
                 self.tokens += [] if event.kind == "rest" else [event.token]
                 self.text += event.text
             yield event
-            if interrupt.wanted and event.kind in ("first", "recovered", "bonus"):
+            if interrupt.requested and event.kind in ("first", "recovered", "bonus"):
                 return
 
-    def made(self) -> Generation:
-        """The whole answer, or what there is of it."""
+    def generation(self) -> Generation:
+        """The finished answer, or what there is of an interrupted one."""
         return self.finished or Generation(
             prompt_tokens=self.prompt_tokens,
             tokens=self.tokens,
@@ -99,27 +107,25 @@ class _Answer:
 
 
 class Interrupt:
-    """Ctrl-C as a wish, so that no step is torn; a second one is an interrupt."""
+    """Turns Ctrl-C into a request to end, so that no step is cut; a second Ctrl-C interrupts.
+
+    This holds while its `with` block runs.
+    """
 
     def __init__(self) -> None:
-        self.wanted = False
-        self._held: Any = None
+        self.requested = False
+        self._previous: Any = None  # the signal handler to restore
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._held = signal.signal(signal.SIGINT, self._hear)
+            self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._held is not None:
-            signal.signal(signal.SIGINT, self._held)
+    def __exit__(self, *exception: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.wanted:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.requested = True

@@ -1,4 +1,4 @@
-"""What a profile says: where a run's time goes, and which tree would be the fastest."""
+"""What follows from measured costs: where a run's time goes, and which tree would be fastest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console
 from rich.table import Table
 
 from specframe.costs.ceilings import Ceilings, MeasuredPass
@@ -16,15 +15,19 @@ from specframe.measure.busy_clock import BusyClock
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.planning.tree_speed import TreeChoice, TreeSpeeds, level_widths
 from specframe.session.engine import Engine
+from specframe.terminal.text_table import plain_console, text_table
 
-_TARGET = ("verify", "accept", "commit")  # phases that the target's pass brings with it
-_DEEPEST = 16  # levels that a tree is looked for in
+_TARGET = ("verify", "accept", "commit")  # phases that every pass of the target needs
+_MAX_DEPTH = 16  # levels of the deepest tree that is looked at
 
 
-def split_of(
+def phase_times(
     engine: Engine, costs: CostTable, sample: CalibrationSample, tick: Callable[[int], None]
 ) -> dict[str, float]:
-    """Milliseconds by phase of the composed method, over the answer to a built-in prompt."""
+    """Milliseconds of the composed method by phase, over its answer to a built-in prompt.
+
+    sample: how long the answer is; tick: called with 1 once it is done.
+    """
     parts = engine.parts
     settings = replace(engine.settings, max_new_tokens=sample.tokens)
     run = Engine(replace(parts, tree=with_costs(parts.tree, costs)), settings)
@@ -38,24 +41,24 @@ def split_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
-    """A table of costs and what follows from it. shares: by source, how often guesses are right;
-    split: ms by phase of the composed method; rows: of the largest tree that is looked at."""
+class Advice:
+    """A table of costs and the advice that follows from it."""
 
     costs: CostTable
-    shares: Mapping[str, RankTable]
-    split: Mapping[str, float]
-    rows: int
+    shares: Mapping[str, RankTable]  # source -> how often its guesses are right, by depth and rank
+    split: Mapping[str, float]  # milliseconds by phase, of `phase_times`
+    max_rows: int  # of the largest tree that is looked at
+    # Whether the children of a node are always its first ranks in a row, as where they are drawn.
     closed: bool
 
     def sentences(self) -> list[str]:
-        """In words."""
-        found = [self._time()] if sum(self.split.values()) else []
-        return found + [self._tree(source) for source in self.shares]
+        """The advice in words: where time goes, then the best tree for each source."""
+        time = [self._time()] if sum(self.split.values()) else []
+        return time + [self._tree(source) for source in self.shares]
 
     def show(self, passes: Sequence[MeasuredPass], ceilings: Ceilings) -> None:
-        """Print the tables and the sentences."""
-        console = Console(highlight=False, markup=False, emoji=False)
+        """Print the costs as tables and lines, then the sentences."""
+        console = plain_console()
         console.print(self._table(passes, ceilings))
         console.print(
             f"this device: {ceilings.bytes_per_s / 1e9:.1f} GB/s of a copy, "
@@ -77,13 +80,10 @@ class Findings:
             console.print(sentence, soft_wrap=True)
 
     def _table(self, passes: Sequence[MeasuredPass], ceilings: Ceilings) -> Table:
-        shown = Table(
-            title="a forward by rows", title_justify="left", box=None, padding=(0, 2, 0, 0)
-        )
-        headings = ["rows", *(f"ms behind {one}" for one in self.costs.contexts), "of one row"]
+        headings = ["rows", *(f"ms behind {tokens}" for tokens in self.costs.contexts)]
+        headings += ["of one row"]
         headings += ["least ms", "operations a byte"] if passes else []
-        for heading in headings:
-            shown.add_column(heading, justify="right", no_wrap=True)
+        lines = []
         for place, rows in enumerate(self.costs.rows):
             line = [column[place] for column in self.costs.forward_ms]
             cells = [str(rows), *(f"{ms:.4g}" for ms in line)]
@@ -91,8 +91,8 @@ class Findings:
             if passes:
                 cells += [f"{passes[place].limit_ms(ceilings):.4g}"]
                 cells += [f"{passes[place].intensity:.3g}"]
-            shown.add_row(*cells)
-        return shown
+            lines.append(cells)
+        return text_table(headings, lines, title="a forward by rows", num_names=0)
 
     def _time(self) -> str:
         total = sum(self.split.values())
@@ -110,8 +110,8 @@ class Findings:
             context=self.costs.contexts[0],
             closed=self.closed,
         )
-        sizes = speeds.fastest_by_rows(rows=self.rows, depth=_DEEPEST)
-        best = max(sizes.values(), key=lambda one: (one.speed, -one.rows))
+        sizes = speeds.fastest_by_rows(rows=self.max_rows, depth=_MAX_DEPTH)
+        best = max(sizes.values(), key=lambda choice: (choice.speed, -choice.rows))
         plain = sizes[1]
         if not best.paths:
             return f"{source}: no tree pays here; {_worse(sizes, plain, 2)}"
@@ -120,7 +120,7 @@ class Findings:
             f"{source}: {best.rows} nodes are best here, {len(level_widths(best.paths))} deep "
             f"({best.tokens:.2f} tokens a pass, {gain:.2f} times plain decoding)"
         )
-        # The next size that a person would try.
+        # The next smaller and larger sizes that a person would try.
         larger = [rows for rows in sizes if rows >= 1.6 * best.rows]
         smaller = [rows for rows in sizes if 1 < rows <= best.rows / 1.6]
         others = [*smaller[-1:], *larger[:1]]
@@ -128,7 +128,7 @@ class Findings:
 
 
 def _worse(sizes: Mapping[int, TreeChoice], best: TreeChoice, rows: int) -> str:
-    """What a token of another size costs beside the best."""
+    """How much more a token costs with a tree of so many rows than with the best."""
     if rows not in sizes:
         return "its guesses were never right"
     percent = 100 * (best.speed / sizes[rows].speed - 1)
