@@ -22,7 +22,7 @@ from specframe.kernel import matrix
 from specframe.kernel.matrix import Kept, PackedLinear, PackedMatrix, pack_linears
 from specframe.kernel.trunk import FusedTrunk
 from specframe.runtime.eager import Eager
-from specframe.runtime.packed import PackedMatrix as PackedRuntime
+from specframe.runtime.packed import Packed as PackedRuntime
 from specframe.runtime.packed import _compiled
 from specframe.target.hf import HF
 from specframe.types import Rows
