@@ -91,7 +91,7 @@ def command(
     fake = types.ModuleType("specframe.compose.build")
     monkeypatch.setattr(fake, "run", _job(configs), raising=False)
     monkeypatch.setitem(sys.modules, "specframe.compose.build", fake)
-    monkeypatch.setattr(specframe, "build", fake, raising=False)
+    monkeypatch.setattr(specframe.compose, "build", fake, raising=False)
 
     def run(*words: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["specframe", *words])
