@@ -6,10 +6,10 @@ import hydra
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from specframe.compose.catalogue import CONFIG_NAME, configuration
+from specframe.compose.catalogue import CONFIG_NAME, configuration, options
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError
-from tests.composing import Choices, _whole
+from tests.composing import APART, CHOICES, _whole
 
 WORDS = [
     [],
@@ -20,6 +20,12 @@ WORDS = [
     ["tree=chain", "+tree.dpeth=3"],
     ["drafter=hello", "data=mt_bench", "device=cpu"],
 ]
+# Each option of the axes that are put together, beside changing others.
+with configuration() as LOADER:
+    OPTIONS = {axis: options(LOADER, axis) for axis in APART}
+for turn in range(max(map(len, OPTIONS.values()))):
+    chosen = {axis: names[turn % len(names)] for axis, names in OPTIONS.items()}
+    WORDS.append([f"{axis}={name}" for axis, name in chosen.items()])
 UNUSUAL = [["~tree.depth"], ["seed=1,2"], ["hydra.job.chdir=true"], ["+tree=chain"], ["tree=nope"]]
 
 
@@ -32,11 +38,10 @@ def plain(config: DictConfig) -> object:
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_cheap_composition_is_hydras(words: list[str]) -> None:
-    choices = Choices()
     with configuration():
         whole = _whole(CONFIG_NAME, [*words], True)
         for _ in range(2):
-            made = choices.compose(CONFIG_NAME, words)
+            made = CHOICES.compose(CONFIG_NAME, words)
             assert made is not None
             assert plain(made) == plain(whole)
             made.seed = 99  # a copy: the next one does not see it
@@ -46,7 +51,7 @@ def test_cheap_composition_is_hydras(words: list[str]) -> None:
 def test_the_unusual_is_left_to_hydra(words: list[str]) -> None:
     with configuration():
         try:
-            made = Choices().compose(CONFIG_NAME, words)
+            made = CHOICES.compose(CONFIG_NAME, words)
         except hydra.errors.HydraException:
             made = None
     assert made is None
