@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -128,8 +129,24 @@ def _discover() -> Iterator[Plugin]:
             if _is_plugin(folder) and folder.name not in seen:
                 seen.add(folder.name)
                 yield _from_folder(folder)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for point in _entry_points(tuple(sys.path), tuple(map(_changed, sys.path))):
         yield _from_entry_point(point)
+
+
+@lru_cache(maxsize=1)
+def _entry_points(
+    places: tuple[str, ...], changed: tuple[int, ...]
+) -> tuple[importlib.metadata.EntryPoint, ...]:
+    """Those of installed packages; read anew when a folder of Python's path has changed."""
+    return tuple(importlib.metadata.entry_points(group=ENTRY_POINTS))
+
+
+def _changed(place: str) -> int:
+    """When something was last added to a folder or removed from it, in nanoseconds."""
+    try:
+        return Path(place or ".").stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _is_plugin(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from specframe.plugins import bootstrap
+from tests import composing
 
 bootstrap()
 
@@ -19,3 +21,9 @@ bootstrap()
 def repository() -> Path:
     """The folder of the checkout."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap_composition() -> Iterator[None]:
+    with composing.cheap():
+        yield

@@ -147,12 +147,13 @@ def _baseline(words: tuple[str, ...], prompt: tuple[int, ...]) -> tuple[int, ...
     return tuple(engine.generate(prompt, max_new_tokens=NEW_TOKENS).tokens)
 
 
-def compositions(*fixed: str, axes: Sequence[Registry[Any]]) -> Iterator[tuple[list[str], Engine]]:
-    """Engines on target=toy of every choice on `axes` that goes with `fixed`."""
-    for chosen in itertools.product(*(registry.names() for registry in axes)):
-        words = list(fixed)
-        for registry, word in zip(axes, chosen, strict=True):
-            words += [f"{registry.axis}={word}", *(costs_of(word) if registry is TREES else [])]
+def compositions(*fixed: str, shift: int = 0) -> Iterator[tuple[list[str], Engine]]:
+    """Engines on target=toy with every tree that goes with `fixed`, and a cache in turn: `shift`
+    by one gives each tree the next."""
+    caches = CACHES.names()
+    for turn, tree in enumerate(TREES.names(), shift):
+        cache = caches[turn % len(caches)]
+        words = [*fixed, f"tree={tree}", *costs_of(tree), f"cache={cache}"]
         try:
             yield words, load(["target=toy", *words])
         except IncompatibleComponents as error:
@@ -171,20 +172,18 @@ class DrafterContract(_Suite):
     def extra(self) -> tuple[str, ...]:
         return type(self).words
 
-    @pytest.mark.parametrize("temperature", [0.0, 0.9])
+    @pytest.mark.parametrize(("shift", "temperature"), [(0, 0.0), (1, 0.9)])
     def test_text_is_that_of_no_draft(
-        self, name: str, extra: tuple[str, ...], temperature: float
+        self, name: str, extra: tuple[str, ...], shift: int, temperature: float
     ) -> None:
         settings = (f"sampling.temperature={temperature}", "seed=7")
         expected = _baseline(settings, PROMPTS[0])
         ran = 0
-        for words, engine in compositions(
-            f"drafter={name}", *extra, *settings, axes=(TREES, CACHES)
-        ):
+        for words, engine in compositions(f"drafter={name}", *extra, *settings, shift=shift):
             answer = engine.generate(PROMPTS[0], max_new_tokens=NEW_TOKENS)
             assert tuple(answer.tokens) == expected, words
             ran += 1
-        assert ran >= 2, "no tree takes this drafter"
+        assert ran, "no tree takes this drafter"
 
     def test_a_prompt_leaves_nothing_to_the_next(self, name: str, extra: tuple[str, ...]) -> None:
         engine = load(["target=toy", f"drafter={name}", *extra])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +75,18 @@ def default_choices(loader: ConfigLoader) -> dict[str, str | None]:
 
 def groups(loader: ConfigLoader) -> list[str]:
     """The axes and other groups at the top of conf/, plugins included."""
-    return sorted(name for name in loader.list_groups("") if name != "hydra")
+    return [name for name in _listed(loader, "", ObjectType.GROUP) if name != "hydra"]
 
 
 def options(loader: ConfigLoader, group: str) -> list[str]:
     """The options of a group, plugins included."""
-    return sorted(loader.get_group_options(group, results_filter=ObjectType.CONFIG))
+    return _listed(loader, group, ObjectType.CONFIG)
+
+
+def _listed(loader: ConfigLoader, group: str, kind: ObjectType) -> list[str]:
+    """What lies in a group on the search path; the loader's own answer copies it all each time."""
+    places = [source for source in loader.get_sources() if source.is_group(config_path=group)]
+    return sorted({name for place in places for name in place.list(group, kind)})
 
 
 def option_files(loader: ConfigLoader, group: str, option: str) -> list[Path]:
@@ -101,5 +109,14 @@ def schema(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
 def _content(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
     """The content of one YAML file; {} if there is none or it holds no mapping."""
     files = option_files(loader, group, option)
-    content = OmegaConf.to_container(OmegaConf.load(files[0])) if files else None
+    if not files:
+        return {}
+    state = files[0].stat()
+    return deepcopy(_parsed(files[0], (state.st_mtime_ns, state.st_size, state.st_ino)))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(file: Path, state: tuple[int, ...]) -> dict[str, Any]:
+    """The mapping in a YAML file, read anew when the state of the file is another one."""
+    content = OmegaConf.to_container(OmegaConf.load(file))
     return {str(key): item for key, item in content.items()} if isinstance(content, dict) else {}

@@ -9,32 +9,24 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from specframe.accept.base import AcceptRule
-from specframe.accept.match import Match
-from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
 from specframe.drafter.eagle3 import Eagle3
 from specframe.errors import ConfigError
 from specframe.heads.eagle_net import Eagle3Net
-from specframe.heads.layers import KeptView
-from specframe.records import Context
+from specframe.target.hf import HF
 from specframe.types import How
-from tests.counting import HostReads
-from tests.golden.runs import CPU, Golden, agrees, cached, root, run
+from tests.drafter.head_contract import FeatureHeadContract, Head, off_by_one
+from tests.golden.runs import Golden, agrees, run
 from tests.heads.small_heads import LAYERS, bigram_target, eagle3_net, perfect_eagle3
 from tests.small_models import (
     CACHE_MAKERS,
-    LONG_PROMPT,
     PROMPT,
     RUNTIME,
-    TINY,
     VOCAB,
     Composition,
     decode,
     oracle,
-    sampling_config,
     target,
     tree_of,
 )
@@ -65,6 +57,23 @@ def golden_drafter(folder: Path, cache: str = "dynamic", **more: Any) -> tuple[G
     return golden, made
 
 
+class TestEagle3(FeatureHeadContract):
+    """What every head does."""
+
+    @pytest.fixture
+    def head(self) -> Head:
+        def perfect(sharp: float, **changes: Any) -> tuple[HF, Eagle3Net]:
+            model = bigram_target(sharp=sharp)
+            return model, perfect_eagle3(model, **changes)
+
+        return Head(
+            drafter=eagle3,
+            random=eagle3_net,
+            perfect=perfect,
+            imperfect=lambda: perfect(1, draft_vocab=80),
+        )
+
+
 @pytest.mark.parametrize("cache", CACHE_MAKERS)
 def test_golden_states_and_trees(cache: str, tmp_path: Path) -> None:
     golden, drafter = golden_drafter(tmp_path, cache)
@@ -72,17 +81,6 @@ def test_golden_states_and_trees(cache: str, tmp_path: Path) -> None:
     states, trees = run(golden, drafter)
     torch.testing.assert_close(states, golden.expected["prefill_hidden"][0], rtol=0, atol=1e-5)
     assert [agrees(golden, tree, step) for step, tree in enumerate(trees, 1)] == [True, True]
-
-
-def off_by_one(drafter: Any) -> None:
-    """Drafted rows stand one place too far on; those of true features are right."""
-    inner = drafter._forward
-
-    def moved(fed: tuple[Tensor, ...], *rest: Any) -> Tensor:
-        states, tokens, positions, *more = fed
-        return inner((states, tokens, positions + bool(drafter._levels), *more), *rest)
-
-    drafter._forward = moved
 
 
 def swapped(drafter: Any) -> None:
@@ -116,41 +114,6 @@ def test_golden_trees_catch_wrong_wiring(fault: Callable[[Any], None], tmp_path:
     assert not all(agrees(golden, tree, step) for step, tree in enumerate(trees, 1))
 
 
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-def test_random_heads_change_no_greedy_text(tree: str, cache: str) -> None:
-    for prompt in (PROMPT, LONG_PROMPT, (7,)):
-        composed = Composition(
-            target=target("llama"),
-            drafter=eagle3(eagle3_net(), cache=cache),
-            tree=tree_of(tree),
-            cache=CACHE_MAKERS[cache](),
-        )
-        assert decode(composed, prompt, 14).tokens == oracle("llama", prompt, 14)
-
-
-@pytest.mark.parametrize("family", TINY)
-def test_every_family_can_be_the_target(family: str) -> None:
-    drafter = eagle3(eagle3_net(), target(family))
-    composed = Composition(target=target(family), drafter=drafter, tree=tree_of("dynamic"))
-    assert decode(composed, LONG_PROMPT, 12).tokens == oracle(family, LONG_PROMPT, 12)
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_one_seed_gives_the_autoregressive_text(tree: str) -> None:
-    sampling = sampling_config(1.0, top_p=0.95, repetition_penalty=1.2)
-    expected = decode(Composition(target=target("llama"), sampling=sampling)).tokens
-    for how in ("place", "iid", "wor", "coupled"):
-        composed = Composition(
-            target=target("llama"),
-            drafter=eagle3(eagle3_net()),
-            tree=tree_of(tree, how),
-            how=how,
-            sampling=sampling,
-        )
-        assert decode(composed).tokens == expected
-
-
 @pytest.mark.parametrize(
     "switches",
     [
@@ -182,32 +145,6 @@ def test_norm_output_feeds_the_normed_state_back() -> None:
     raw, normed_states = plain(states, states, view), fed(states, states, view)
     torch.testing.assert_close(plain.norm(raw), normed_states)
     torch.testing.assert_close(plain.logits(raw), fed.logits(normed_states))
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_a_perfect_head_is_accepted_in_full(tree: str) -> None:
-    model = bigram_target(sharp=200)
-    drafter = eagle3(perfect_eagle3(model), model)
-    composed = Composition(target=model, drafter=drafter, tree=tree_of(tree))
-    depth = 2 if tree == "static" else 4  # the best ranks of the small static tree go two deep
-    outcome = decode(composed, LONG_PROMPT, 1 + 4 * (depth + 1))
-    assert [record.num_accepted for record in outcome.records] == [depth] * 4
-
-
-@pytest.mark.parametrize("how", ["iid", "wor", "coupled"])
-def test_a_perfect_head_is_accepted_at_any_temperature(how: How) -> None:
-    model = bigram_target()
-    rule: AcceptRule = Match() if how == "coupled" else Rejection()
-    composed = Composition(
-        target=model,
-        drafter=eagle3(perfect_eagle3(model), model),
-        tree=tree_of("chain", how),
-        how=how,
-        sampling=sampling_config(1.0),
-        accept=rule,
-    )
-    outcome = decode(composed, PROMPT, 21)
-    assert [record.num_accepted for record in outcome.records] == [4] * 4
 
 
 def test_reduced_vocabularies_speak_target_ids() -> None:
@@ -256,32 +193,6 @@ def test_typical_takes_it_too(how: How) -> None:
     assert len(decode(composed, PROMPT, 12).tokens) == 12
 
 
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-@pytest.mark.parametrize("tree", TREES)
-def test_own_cache_is_one_pass_over_the_same_true_features(tree: str, cache: str) -> None:
-    model = bigram_target()
-    drafter = eagle3(perfect_eagle3(model, draft_vocab=80), model, cache)
-    composed = Composition(target=model, drafter=drafter, tree=tree_of(tree))
-    outcome = decode(composed, LONG_PROMPT, 24)
-    accepted = [record.num_accepted for record in outcome.records]
-    assert sum(accepted) > 0, accepted
-    tokens = outcome.loop.context.tokens
-    with torch.inference_mode():
-        drafter.expand(root(outcome.loop.context))  # what is pending is run now
-        one = CACHE_MAKERS["dynamic"]()
-        one.open(0, columns=len(tokens), device=CPU)
-        out = model.prefill(tokens[:-1], one, taps=drafter.traits.needs.taps)
-        once = eagle3(perfect_eagle3(model, draft_vocab=80), model)
-        context = Context.of(tokens, CPU)
-        context.max_slots = 128
-        once.begin(context, out)
-        once.expand(root(context))
-        pairs = zip(cached(drafter), cached(once), strict=True)
-    for mine, wanted in pairs:
-        assert mine.shape[2] == len(tokens) - 1
-        torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-9)
-
-
 def test_taps_are_what_enters_the_named_blocks() -> None:
     """Row by row, against the model's own hidden states, for the prompt and for a step."""
     model = target("llama")
@@ -319,32 +230,3 @@ def test_an_unmapped_head_must_cover_the_target() -> None:
     net = eagle3_net(draft_vocab=40, mapped=False, marked=False)
     with pytest.raises(ConfigError, match="40 rows and no d2t"):
         eagle3(net)
-
-
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-def test_goes_back_with_the_context(cache: str) -> None:
-    model = bigram_target(sharp=200)
-    drafter = eagle3(perfect_eagle3(model), model, cache)
-    loop = Composition(target=model, drafter=drafter, tree=tree_of("chain")).decoding(40)
-    loop.begin(PROMPT)
-    for _ in range(3):
-        loop.step()
-    for length, tail in ((16, ()), (11, (3, 5)), (8, ()), (7, (1,)), (4, (2, 9, 4, 4))):
-        loop.truncate(length, tail)
-        assert loop.step().num_accepted == 4
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_one_read_a_step(tree: str) -> None:
-    model = bigram_target(sharp=200)
-    drafter = eagle3(perfect_eagle3(model, draft_vocab=60), model)
-    loop = Composition(target=model, drafter=drafter, tree=tree_of(tree)).decoding(40)
-    reads = HostReads()
-    base = model.model.base_model
-    base.forward = reads.excluding(base.forward)
-    loop.begin(LONG_PROMPT)
-    for _ in range(3):
-        reads.seen.clear()
-        with reads.counting():
-            loop.step()
-        assert len(reads.seen) == 1, reads.seen

@@ -11,28 +11,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from specframe import load
-from specframe.accept.base import AcceptRule
-from specframe.accept.match import Match
 from specframe.cache.base import CacheManager, Window
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.early_exit import EarlyExit
 from specframe.drafting.builder import TreeBuilder
-from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.errors import ConfigError
 from specframe.runtime.eager import Eager
 from specframe.target.hf import HF
 from specframe.tree.base import Source, TreePolicy
 from specframe.types import Budget, Frontier, Proposal
 from tests import small_models as models
-from tests.slow import (
+from tests.drafter.layer_contract import Method, PartialLayersContract
+from tests.drafter.slow_layers import (
     TREES,
     Slow,
-    cases,
     composed,
     count_blocks,
-    ends_on_a_leaf,
     first_layers,
-    full_cases,
     shape,
 )
 from tests.small_models import (
@@ -62,43 +57,23 @@ def early(layer: int | None, family: str = "llama") -> EarlyExit:
     return EarlyExit(layer=layer, target=target(family))
 
 
-@pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), cases())
-def test_drafts_and_text_are_those_of_a_slow_reference(
-    family: str, tree: str, rule: AcceptRule, how: Any, temperature: float
-) -> None:
-    """A stale key, a wrong mask or a wrong slot changes a draft, if not the text."""
-    sampling = sampling_config(temperature)
-    given = {"accept": rule, "sampling": sampling, "family": family, "seed": 5}
-    plain = Composition(target=target(family), sampling=sampling, seed=5)
-    text = decode(plain, LONG_PROMPT, COUNT).tokens
-    if temperature == 0:
-        assert text == oracle(family, LONG_PROMPT, COUNT)
-    slow = Slow(first_layers(family, 2))
-    expected = decode(composed(tree, how, drafter=slow, **given), LONG_PROMPT, COUNT)
-    # Placed children are seldom what a flat law samples; elsewhere some draft must be right.
-    assert expected.num_accepted or (how == "place" and temperature > 0)
-    for make in CACHE_MAKERS.values():
-        cache = make()
-        fast = composed(tree, how, drafter=early(2, family), cache=cache, **given)
-        outcome = decode(fast, LONG_PROMPT, COUNT)
-        assert shape(outcome) == shape(expected)
-        assert_fresh(cache, raw(family), outcome.loop.context.tokens)
-        if isinstance(rule, Match):
-            assert outcome.tokens == text
+class TestEarlyExit(PartialLayersContract):
+    """What every drafter on the target's layers does."""
 
+    @pytest.fixture
+    def method(self) -> Method:
+        def two(family: str) -> EarlyExit:
+            return early(2, family)
 
-@pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), full_cases())
-def test_all_layers_are_a_perfect_drafter(
-    family: str, tree: str, rule: AcceptRule, how: Any, temperature: float
-) -> None:
-    drafter, sampling = early(LAYERS, family), sampling_config(temperature)
-    given = {"accept": rule, "sampling": sampling, "family": family}
-    outcome = decode(composed(tree, how, drafter=drafter, **given), count=COUNT)
-    assert outcome.num_accepted >= 8
-    assert all(ends_on_a_leaf(record) for record in outcome.records[:-1])
-    if isinstance(rule, Match):
-        plain = Composition(target=target(family), sampling=sampling)
-        assert outcome.tokens == decode(plain, count=COUNT).tokens
+        return Method(
+            word="early_exit",
+            drafter=two,
+            reference=lambda family: first_layers(family, 2),
+            perfect=lambda family: early(LAYERS, family),
+            busy=two,
+            # Placed children are seldom what a flat law samples.
+            is_right=lambda how, temperature: how != "place" or temperature == 0,
+        )
 
 
 class Spy:
@@ -214,7 +189,7 @@ def test_dead_rows_and_paths_other_than_the_first(
     """Missing, repeated and padded nodes among those that are expanded, pruned and completed."""
     monkeypatch.setattr(models, "RUNTIME", Eager(buckets=buckets))
     for tree in (
-        models.Dynamic(depth=3, top_k=4, max_nodes=30, proposal="place"),
+        models.DynamicTree(depth=3, top_k=4, max_nodes=30, proposal="place"),
         tree_of("static"),
     ):
         cache, drafter = CACHE_MAKERS["dynamic"](), Patchy(layer=2, target=target(family))
@@ -306,36 +281,6 @@ def test_near_the_end_of_the_context_and_at_an_end_token() -> None:
     assert expected == plain.tokens[: plain.tokens.index(plain.tokens[7]) + 1]
 
 
-@pytest.mark.parametrize("tree", TREES)
-def test_prompts_leave_nothing_to_each_other(tree: str) -> None:
-    made = composed(tree, drafter=early(2))
-    prompts = ((9,), LONG_PROMPT, PROMPT, (9,))
-    for prompt in prompts:
-        fresh = decode(composed(tree, drafter=early(2)), prompt, COUNT)
-        again = decode(made, prompt, COUNT)
-        assert shape(again) == shape(fresh)
-        assert again.tokens == oracle("llama", prompt, COUNT)
-
-
-@pytest.mark.parametrize("tail", [(), (4, 88, 17)])
-@pytest.mark.parametrize("tree", TREES)
-def test_goes_back_with_the_context(tree: str, tail: tuple[int, ...]) -> None:
-    cache = CACHE_MAKERS["dynamic"]()
-    loop = composed(tree, drafter=early(2), cache=cache).decoding(30)
-    loop.begin(PROMPT)
-    for _ in range(4):
-        loop.step()
-    kept = len(PROMPT) + 3
-    prefix = [*loop.context.tokens[:kept], *tail]
-    loop.truncate(kept, tail)
-    while loop.finish_reason is None:
-        loop.step()
-    assert loop.context.tokens[len(prefix) :] == oracle(
-        "llama", tuple(prefix), len(PROMPT) + 30 - len(prefix)
-    )
-    assert_fresh(cache, raw("llama"), loop.context.tokens)
-
-
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mixtral"])
 @pytest.mark.parametrize("tree", TREES)
 def test_one_read_a_step(tree: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,12 +304,3 @@ def test_null_is_a_quarter_and_too_many_are_refused() -> None:
     assert EarlyExit(layer=None, target=deep).layer == 8
     with pytest.raises(ConfigError, match=r"drafter\.layer=4: Llama.* has 3 blocks; use 1 \.\. 3"):
         early(4)
-
-
-def test_a_target_without_partial_layers_is_refused() -> None:
-    with pytest.raises(IncompatibleComponents) as caught:
-        load(["target=toy", "drafter=early_exit"])
-    assert str(caught.value) == (
-        "drafter=early_exit needs partial layers, which target=toy does not give; use target=hf or "
-        "target=smollm2"
-    )

@@ -11,23 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from specframe import load
-from specframe.accept.match import Match
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.layer_skip import LayerSkip
 from specframe.drafter.layer_skip.search import SkipSearch, evenly, inner_parts
-from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.errors import ConfigError
 from specframe.target.base import Target
 from specframe.target.hf import HF
-from tests.slow import (
+from tests.drafter.layer_contract import Method, PartialLayersContract
+from tests.drafter.slow_layers import (
     TREES,
     Slow,
     blocks_of,
-    cases,
     composed,
     count_blocks,
-    ends_on_a_leaf,
-    full_cases,
     parts_of,
     shape,
     without,
@@ -65,43 +61,24 @@ def skipping(
     return LayerSkip(skip=skip, target=made or target("llama"), **given)
 
 
-@pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), cases())
-def test_drafts_and_text_are_those_of_a_slow_reference(
-    family: str, tree: str, rule: Any, how: Any, temperature: float
-) -> None:
-    """The drafts see the whole model's keys of the text and their own of each other."""
-    sampling = sampling_config(temperature)
-    given = {"accept": rule, "sampling": sampling, "family": family, "seed": 5}
-    slow = Slow(without(raw(family), frozenset(SKIP)))
-    expected = decode(composed(tree, how, drafter=slow, **given), LONG_PROMPT, COUNT)
-    for make in CACHE_MAKERS.values():
-        cache, drafter = make(), skipping(target(family))
-        fast = composed(tree, how, drafter=drafter, cache=cache, **given)
-        outcome = decode(fast, LONG_PROMPT, COUNT)
-        assert shape(outcome) == shape(expected)
-        assert_fresh(cache, raw(family), outcome.loop.context.tokens)
-        if temperature == 0:
-            assert outcome.tokens == oracle(family, LONG_PROMPT, COUNT)
-        elif isinstance(rule, Match):
-            plain = Composition(target=target(family), sampling=sampling, seed=5)
-            assert outcome.tokens == decode(plain, LONG_PROMPT, COUNT).tokens
+class TestLayerSkip(PartialLayersContract):
+    """What every drafter on the target's layers does."""
+
+    @pytest.fixture
+    def method(self) -> Method:
+        return Method(
+            word="layer_skip",
+            drafter=lambda family: skipping(target(family)),
+            reference=lambda family: without(family, frozenset(SKIP)),
+            perfect=lambda family: skipping(target(family), []),
+            busy=lambda family: skipping(target(family), **SEARCH),
+        )
 
 
 def test_the_reference_accepts_something() -> None:
     for family in TINY:
-        slow = Slow(without(raw(family), frozenset(SKIP)))
+        slow = Slow(without(family, frozenset(SKIP)))
         assert decode(composed("dynamic", family=family, drafter=slow), LONG_PROMPT).num_accepted
-
-
-@pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), full_cases())
-def test_nothing_left_out_is_a_perfect_drafter(
-    family: str, tree: str, rule: Any, how: Any, temperature: float
-) -> None:
-    drafter = skipping(target(family), [])
-    given = {"accept": rule, "sampling": sampling_config(temperature), "family": family}
-    outcome = decode(composed(tree, how, drafter=drafter, **given), count=COUNT)
-    assert outcome.num_accepted >= 8
-    assert all(ends_on_a_leaf(record) for record in outcome.records[:-1])
 
 
 @pytest.mark.parametrize("search", [NO_SEARCH, {**SEARCH, "window": 7}])
@@ -207,10 +184,10 @@ def test_a_score_is_the_share_of_matching_tokens(family: str) -> None:
         if len(drafter._search._seen) == count:
             continue
         tried, score = drafter._search._seen[-1]
-        logits, size = without(raw(family), tried), SEARCH["window"]
+        logits, size = without(family, tried), SEARCH["window"]
         start = len(text) - 1 - size
         hits = [
-            int(logits(text[: place + 1], start).argmax()) == text[place + 1]
+            int(logits([text[: place + 1]], start).argmax()) == text[place + 1]
             for place in range(start, len(text) - 1)
         ]
         assert score == sum(hits) / size
@@ -275,23 +252,6 @@ def test_near_the_end_of_the_cache(tree: str, window: int) -> None:
     assert bool(drafter._search._seen) == (window < 9)
 
 
-@pytest.mark.parametrize("tail", [(), (4, 88, 17)])
-def test_goes_back_with_the_context(tail: tuple[int, ...]) -> None:
-    cache = CACHE_MAKERS["dynamic"]()
-    loop = composed("static", drafter=skipping(**SEARCH), cache=cache).decoding(30)
-    loop.begin(PROMPT)
-    for _ in range(6):
-        loop.step()
-    kept = len(PROMPT) + 3
-    prefix = [*loop.context.tokens[:kept], *tail]
-    loop.truncate(kept, tail)
-    while loop.finish_reason is None:
-        loop.step()
-    rest = len(PROMPT) + 30 - len(prefix)
-    assert loop.context.tokens[len(prefix) :] == oracle("llama", tuple(prefix), rest)
-    assert_fresh(cache, raw("llama"), loop.context.tokens)
-
-
 @pytest.mark.parametrize("search", [NO_SEARCH, {**SEARCH, "window": 2, "bayes_every": 1}])
 @pytest.mark.parametrize("tree", TREES)
 def test_one_read_a_step(
@@ -312,15 +272,6 @@ def test_parts_that_are_not_there_are_named(name: str) -> None:
     ):
         skipping(skip=["mlp:1", name])
     assert LAYERS == 3
-
-
-def test_a_target_without_partial_layers_is_refused() -> None:
-    with pytest.raises(IncompatibleComponents) as caught:
-        load(["target=toy", "drafter=layer_skip"])
-    assert str(caught.value) == (
-        "drafter=layer_skip needs partial layers, which target=toy does not give; use target=hf or "
-        "target=smollm2"
-    )
 
 
 def test_scratch_beside_that_of_another_source_stays_apart() -> None:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import pytest
 import torch
 
 from specframe import load
-from specframe.accept.match import Match
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.lookahead import Lookahead
 from specframe.errors import IncompatibleComponents
 from specframe.lookup.lookahead_window import window_pattern
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
-from specframe.target.toy import Toy
-from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.tree.chain import ChainTree
 from specframe.tree.native import NativeTree
 from specframe.types import Draft
 from tests.contract import make
+from tests.drafter.edges import ends_within, law_error, small_table
+from tests.drafter.slow_accounts import Window, likeliest, num_nodes, one_pass, whole
 from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
@@ -38,7 +36,6 @@ from tests.small_models import (
     oracle,
     raw,
     sampling_config,
-    stop_config,
     target,
     toy,
     tree_of,
@@ -68,63 +65,38 @@ def run(drafter: Lookahead, family: str = "llama", prompt: Sequence[int] = PROMP
 # The slow account
 
 
-@lru_cache(maxsize=100_000)
-def after(family: str, tokens: tuple[int, ...]) -> int:
-    """The greedy token after a sequence."""
-    return int(full_logits(raw(family), tokens)[-1].argmax())
-
-
 class Slow:
     """One answer, step by step: `steps` holds the tokens, `trees` the nodes of each step's trie."""
 
-    def __init__(self, family: str, prompt: Sequence[int], sizes: dict[str, Any]) -> None:
-        self.family, self.sizes = family, sizes
-        self.text = [*prompt, after(family, tuple(prompt))]
-        size, length = sizes["window"], len(prompt)
-        self.levels = [[prompt[column * length // size] for column in range(size)]]
-        self.pool: list[tuple[int, ...]] = []  # oldest first
+    def __init__(
+        self, family: str, prompt: Sequence[int], sizes: dict[str, Any], *, chain: bool
+    ) -> None:
+        def after(tokens: Sequence[int]) -> int:
+            return likeliest(raw(family), tuple(tokens))[0]
+
+        self.after, self.chain = after, chain
+        self.text = [*prompt, after(prompt)]
+        sizes_of_window = {"width": sizes["window"], "ngram": sizes["ngram"]}
+        self.window = Window(prompt, **sizes_of_window, most=sizes["guesses"], after=after)
         if sizes["pool_from_prompt"]:
             for place in range(len(self.text) - sizes["ngram"] + 1):
-                self.remember(self.text[place : place + sizes["ngram"]])
+                self.window.remember(self.text[place : place + sizes["ngram"]])
         self.steps: list[list[int]] = []
         self.trees: list[int] = []
         self.windows: list[int] = []
 
-    def remember(self, ngram: Sequence[int]) -> None:
-        self.pool = [one for one in self.pool if one != tuple(ngram)] + [tuple(ngram)]
-        same = [one for one in self.pool if one[0] == ngram[0]]
-        if len(same) > self.sizes["guesses"]:
-            self.pool.remove(same[0])
-
-    def step(self, left: int, chain: bool) -> None:
+    def step(self, left: int) -> None:
         """One pass, with `left` tokens still to be emitted."""
-        root, text = self.text[-1], list(self.text)
-        guesses = [list(one[1:left]) for one in reversed(self.pool) if one[0] == root]
-        if chain:
+        guesses = [one[: left - 1] for one in self.window.newest(self.text[-1])]
+        if self.chain:
             guesses = [favourite(guesses)]
-        emitted = [after(self.family, tuple(text))]
-        while len(emitted) < left and any(one[: len(emitted)] == emitted for one in guesses):
-            emitted.append(after(self.family, (*text, *emitted)))
-        self.trees.append(len({tuple(one[:n]) for one in guesses for n in range(1, len(one) + 1)}))
-        self.windows.append(len(self.levels) if left > 1 else 0)
+        emitted = one_pass(self.after, self.text, guesses, left)
+        self.trees.append(num_nodes(guesses))
+        self.windows.append(len(self.window.levels) if left > 1 else 0)
         if left > 1:
-            self.look_ahead(root)
+            self.window.look_ahead(self.text)
         self.text += emitted
         self.steps.append(emitted)
-
-    def look_ahead(self, root: int) -> None:
-        first, *others = self.levels
-        first[0] = root
-        new = []
-        for column in range(self.sizes["window"]):
-            seen = [*self.text, *first[1 : column + 1], *(level[column] for level in others)]
-            new.append(after(self.family, tuple(seen)))
-        if len(self.levels) < self.sizes["ngram"] - 1:
-            self.levels.append(new)
-            return
-        for column in range(self.sizes["window"]):
-            self.remember([*(level[column] for level in self.levels), new[column]])
-        self.levels = [*others, new]
 
 
 def favourite(guesses: Sequence[Sequence[int]]) -> list[int]:
@@ -142,10 +114,9 @@ def slow(
     family: str, prompt: Sequence[int], count: int, chain: bool = False, **changes: Any
 ) -> Slow:
     """The account of a whole answer."""
-    made = Slow(family, prompt, {**SIZES, **changes})
-    while len(made.text) < len(prompt) + count:
-        made.step(len(prompt) + count - len(made.text), chain)
-    return made
+    made = Slow(family, prompt, {**SIZES, **changes}, chain=chain)
+    found: Slow = whole(made, prompt, count)
+    return found
 
 
 CASES = [
@@ -310,28 +281,13 @@ def test_a_prompt_of_one_token(family: str, tree: str) -> None:
 
 
 def test_an_end_token_within_an_ngram_ends_the_text() -> None:
-    text = oracle("llama", PROMPT, 60)
     drafter = lookahead(guesses=1)
-    places = [place for place, token in enumerate(text[:20]) if token not in text[:place]]
-    cut = 0
-    for place in places[2:]:
-        composed = Composition(
-            target=target("llama"),
-            drafter=drafter,
-            tree=native(drafter),
-            stop=stop_config(eos=[text[place]]),
-        )
-        loop = composed.decoding(60)
-        emitted = loop.begin(PROMPT)
-        while loop.finish_reason is None:
-            following = text[len(emitted) : len(emitted) + 3]
-            drafter._pool.add([emitted[-1], *following])
-            record = loop.step()
-            emitted += record.tokens
-        assert emitted == text[: place + 1]
-        assert loop.finish_reason == "eos"
-        cut += record.was_cut
-    assert cut, "some end lay within an accepted n-gram"
+
+    def teach(emitted: list[int], text: list[int]) -> None:
+        drafter._pool.add([emitted[-1], *text[len(emitted) : len(emitted) + 3]])
+
+    last = list(ends_within(drafter, native(drafter), teach))
+    assert any(record.was_cut for record in last), "some end lay within an accepted n-gram"
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -406,32 +362,8 @@ def test_one_seed_gives_the_autoregressive_text(family: str, tree: str) -> None:
 
 @pytest.mark.parametrize("pool_from_prompt", [False, True])
 def test_the_law_of_a_whole_text_is_exact(pool_from_prompt: bool) -> None:
-    small = Toy(**{**toy_numbers(), "vocab_size": 3})
     drafter = lookahead(window=2, ngram=3, guesses=2, pool_from_prompt=pool_from_prompt)
-    made = Composition(
-        target=small,
-        drafter=drafter,
-        tree=native(drafter),
-        accept=Match(),
-        sampling=sampling_config(1.0),
-    ).engine()
-    law, _ = sequence_law(made, (0, 1, 2, 0), length=5, max_branches=3000)
-    expected = exact_law(small, made.sampling(4), (0, 1, 2, 0), length=5)
-    assert max_error(law, expected) < 1e-12
-
-
-def toy_numbers() -> dict[str, Any]:
-    """The constructor's values of a small table."""
-    made = toy()
-    return {
-        "table_seed": 1,
-        "spread": 1.5,
-        "blend": 0.0,
-        "max_positions": None,
-        "device": made.device,
-        "runtime": made.runtime,
-        "draft": None,
-    }
+    assert law_error(drafter, native(drafter), small_table()) < 1e-12
 
 
 def test_rows_of_the_window_are_counted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from specframe.task.certify.enumeration import exact_law, max_error, sequence_la
 from specframe.tree.chain import ChainTree
 from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How
-from tests.counting import HostReads
+from tests.drafter.head_contract import Head, HeadContract
 from tests.heads.small_medusa_heads import (
     follower,
     jumps_target,
@@ -33,11 +34,8 @@ from tests.heads.small_medusa_heads import (
     words_for,
 )
 from tests.small_models import (
-    CACHE_MAKERS,
-    LONG_PROMPT,
     PROMPT,
     RUNTIME,
-    TINY,
     VOCAB,
     Composition,
     Outcome,
@@ -60,40 +58,25 @@ def medusa(net: MedusaNet, model: Any = None, **more: Any) -> Medusa:
     return Medusa.of(net, target=model or target("llama"), runtime=RUNTIME, **more)
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, LONG_PROMPT, (7,)])
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-def test_random_heads_change_no_greedy_text(cache: str, tree: str, prompt: tuple[int, ...]) -> None:
-    composed = Composition(
-        target=target("llama"),
-        drafter=medusa(medusa_net()),
-        tree=tree_of(tree),
-        cache=CACHE_MAKERS[cache](),
-    )
-    assert decode(composed, prompt, 14).tokens == oracle("llama", prompt, 14)
+class TestMedusa(HeadContract):
+    """What every head does, with output matrices of its own and with the target's."""
 
+    @pytest.fixture(params=[(VOCAB, 1), (0, 2)], ids=["own", "shared"])
+    def head(self, request: pytest.FixtureRequest) -> Head:
+        rows, layers = request.param
 
-@pytest.mark.parametrize("family", TINY)
-def test_every_family_can_be_the_target(family: str) -> None:
-    for rows in (VOCAB, 0):
-        drafter = medusa(medusa_net(rows=rows, layers=2), target(family))
-        composed = Composition(target=target(family), drafter=drafter, tree=tree_of("dynamic"))
-        assert decode(composed, LONG_PROMPT, 12).tokens == oracle(family, LONG_PROMPT, 12)
+        def drafter(net: MedusaNet, model: Any = None, cache: str = "", **more: Any) -> Medusa:
+            return medusa(net, model, **more)  # it keeps no keys
 
+        def perfect(sharp: float) -> tuple[HF, MedusaNet]:
+            model = jumps_target()
+            return model, perfect_medusa(model)
 
-@pytest.mark.parametrize("tree", TREES)
-def test_one_seed_gives_the_autoregressive_text(tree: str) -> None:
-    sampling = sampling_config(1.0, top_p=0.95, repetition_penalty=1.2)
-    expected = decode(Composition(target=target("llama"), sampling=sampling)).tokens
-    for how in HOWS:
-        composed = Composition(
-            target=target("llama"),
-            drafter=medusa(medusa_net()),
-            tree=tree_of(tree, how),
-            how=how,
-            sampling=sampling,
-        )
-        assert decode(composed).tokens == expected
+        def imperfect() -> tuple[HF, MedusaNet]:
+            return HF.of(copy.deepcopy(raw("llama")), runtime=RUNTIME), random()
+
+        random = partial(medusa_net, rows=rows, layers=layers)
+        return Head(drafter=drafter, random=random, perfect=perfect, imperfect=imperfect)
 
 
 def run_jumps(shift: int, tree: Any, *, heads: int = 4, count: int = 31) -> Outcome:
@@ -270,21 +253,6 @@ def test_going_back_to_the_first_token_drafts_nothing() -> None:
         depth=0,
     )
     assert list(drafter.expand(here)) == []
-
-
-def test_one_host_read_a_step() -> None:
-    model = HF.of(copy.deepcopy(raw("llama")), runtime=RUNTIME)
-    drafter = medusa(medusa_net(), model)
-    loop = Composition(target=model, drafter=drafter, tree=tree_of("static")).decoding(40)
-    reads = HostReads()
-    base = model.model.base_model
-    base.forward = reads.excluding(base.forward)
-    loop.begin(LONG_PROMPT)
-    for _ in range(3):
-        reads.seen.clear()
-        with reads.counting():
-            loop.step()
-        assert len(reads.seen) == 1, reads.seen
 
 
 @pytest.mark.parametrize("tree", TREES)

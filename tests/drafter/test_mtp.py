@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +12,26 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specframe.accept.base import AcceptRule
-from specframe.accept.match import Match
-from specframe.accept.rejection import Rejection
 from specframe.drafter.mtp import MTP
 from specframe.errors import ConfigError
 from specframe.heads.layers import KeptView
 from specframe.heads.mtp_file import save_mtp
 from specframe.heads.mtp_net import MTPNet
-from specframe.records import Context
 from specframe.target.base import Target
 from specframe.target.hf import HF
-from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
-from specframe.tree.chain import ChainTree
-from specframe.tree.static import StaticTree
-from specframe.types import Frontier, How, Proposal
-from tests.counting import HostReads
-from tests.golden.runs import CPU, root
+from specframe.types import Frontier, Proposal
+from tests.drafter.head_contract import FeatureHeadContract, Head, ToyHeadContract, stale
+from tests.golden.runs import CPU
 from tests.heads.small_heads import bigram_target, mtp_net, perfect_mtp, shape
 from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
     PROMPT,
     RUNTIME,
-    TINY,
     VOCAB,
     Composition,
     decode,
-    oracle,
-    sampling_config,
     target,
-    toy,
     tree_of,
 )
 from tests.small_models import model as model_of
@@ -65,6 +54,27 @@ def uneven() -> HF:
     with torch.no_grad():
         made.model.norm.weight.copy_(torch.linspace(0.2, 3.0, 32))
     return HF.of(made, runtime=RUNTIME)
+
+
+class TestMTP(FeatureHeadContract, ToyHeadContract):
+    """What every head does, for one module and for several."""
+
+    @pytest.fixture(params=[1, 3])
+    def head(self, request: pytest.FixtureRequest) -> Head:
+        count: int = request.param
+
+        def on_toy() -> MTPNet:
+            sizes = shape(4, heads=2, kv_heads=1, head_dim=2)
+            return mtp_net(modules=count, shape=sizes, vocab_size=4)
+
+        return Head(
+            drafter=mtp,
+            random=partial(mtp_net, modules=count),
+            perfect=lambda sharp: (bigram_target(sharp=sharp), perfect_mtp(modules=count)),
+            imperfect=lambda: (bigram_target(), perfect_mtp(noise=0.2, modules=count)),
+            layers=count,
+            on_toy=on_toy,
+        )
 
 
 class Formula:
@@ -169,16 +179,6 @@ def test_every_proposal_is_the_formulas(
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-9)
 
 
-def stale(drafter: MTP) -> None:
-    """What a step commits is fed as zeros."""
-    inner = drafter._extend
-
-    def once(features: Tensor) -> None:
-        inner(features if drafter._cache.lengths[0] == 0 else torch.zeros_like(features))
-
-    drafter._extend = once  # type: ignore[method-assign]
-
-
 def swapped(drafter: MTP) -> None:
     """The state comes before the embedding."""
     for module in drafter._modules.layers.values():
@@ -235,132 +235,6 @@ def test_acceptance_is_that_of_the_formula(modules: int, cache: str) -> None:
         assert record.num_accepted == ([*right, False]).index(False)
 
 
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("modules", [1, 3])
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-def test_random_modules_change_no_greedy_text(cache: str, modules: int, tree: str) -> None:
-    for prompt in (PROMPT, LONG_PROMPT, (7,)):
-        composed = Composition(
-            target=target("llama"),
-            drafter=mtp(mtp_net(modules=modules), cache=cache),
-            tree=tree_of(tree),
-            cache=CACHE_MAKERS[cache](),
-        )
-        assert decode(composed, prompt, 14).tokens == oracle("llama", prompt, 14)
-
-
-@pytest.mark.parametrize("family", TINY)
-def test_every_family_can_be_the_target(family: str) -> None:
-    drafter = mtp(mtp_net(modules=2), target(family))
-    composed = Composition(target=target(family), drafter=drafter, tree=tree_of("dynamic"))
-    assert decode(composed, LONG_PROMPT, 12).tokens == oracle(family, LONG_PROMPT, 12)
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_one_seed_gives_the_autoregressive_text(tree: str) -> None:
-    sampling = sampling_config(1.0, top_p=0.95, repetition_penalty=1.2)
-    expected = decode(Composition(target=target("llama"), sampling=sampling)).tokens
-    for how in ("place", "iid", "wor", "coupled"):
-        composed = Composition(
-            target=target("llama"),
-            drafter=mtp(mtp_net(modules=2)),
-            tree=tree_of(tree, how),
-            how=how,
-            sampling=sampling,
-        )
-        assert decode(composed).tokens == expected
-
-
-@pytest.mark.parametrize("tree", ["chain", "static"])
-@pytest.mark.parametrize("how", ["iid", "wor"])
-def test_rejection_follows_the_exact_law(tree: str, how: How) -> None:
-    small = toy(vocab_size=4)
-    tiny = shape(4, heads=2, kv_heads=1, head_dim=2)
-    net = mtp_net(modules=2, shape=tiny, vocab_size=4)
-    policy: Any = ChainTree(depth=2, max_nodes=4, proposal=how)
-    if tree == "static":
-        policy = StaticTree(depth=2, max_nodes=4, proposal=how, paths=[[0], [1], [0, 0]])
-    composed = Composition(
-        target=small,
-        drafter=mtp(net, small),
-        tree=policy,
-        accept=Rejection(),
-        how=how,
-        sampling=sampling_config(0.9, top_k=3),
-    )
-    engine = composed.engine()
-    found, _ = sequence_law(engine, (0, 1), length=3, max_branches=60_000)
-    exact = exact_law(small, engine.sampling(2), (0, 1), length=3)
-    assert max_error(found, exact) < 1e-12
-
-
-@pytest.mark.parametrize("modules", COUNTS)
-@pytest.mark.parametrize("tree", TREES)
-def test_perfect_modules_are_accepted_in_full(tree: str, modules: int) -> None:
-    model = bigram_target(sharp=200)
-    drafter = mtp(perfect_mtp(modules=modules), model)
-    composed = Composition(target=model, drafter=drafter, tree=tree_of(tree))
-    depth = 2 if tree == "static" else 4  # the best ranks of the small static tree go two deep
-    outcome = decode(composed, LONG_PROMPT, 1 + 4 * (depth + 1))
-    assert [record.num_accepted for record in outcome.records] == [depth] * 4
-
-
-@pytest.mark.parametrize("how", ["iid", "wor", "coupled"])
-def test_perfect_modules_are_accepted_at_any_temperature(how: How) -> None:
-    model = bigram_target()
-    rule: AcceptRule = Match() if how == "coupled" else Rejection()
-    composed = Composition(
-        target=model,
-        drafter=mtp(perfect_mtp(modules=2), model),
-        tree=tree_of("chain", how),
-        how=how,
-        sampling=sampling_config(1.0),
-        accept=rule,
-    )
-    outcome = decode(composed, PROMPT, 21)
-    assert [record.num_accepted for record in outcome.records] == [4] * 4
-    assert len(set(outcome.tokens)) > 4, "not a text that repeats one token"
-
-
-@pytest.mark.parametrize("modules", COUNTS)
-@pytest.mark.parametrize("tree", TREES)
-def test_own_cache_is_one_pass_over_the_same_true_features(tree: str, modules: int) -> None:
-    model = bigram_target()
-    drafter = mtp(perfect_mtp(noise=0.2, modules=modules), model)
-    outcome = decode(
-        Composition(target=model, drafter=drafter, tree=tree_of(tree)), LONG_PROMPT, 24
-    )
-    tokens = outcome.loop.context.tokens
-    with torch.inference_mode():
-        drafter.expand(root(outcome.loop.context))  # what is pending is run now
-        one = CACHE_MAKERS["dynamic"]()
-        one.open(0, columns=len(tokens), device=CPU)
-        out = model.prefill(tokens[:-1], one, taps=drafter.traits.needs.taps)
-        once = mtp(perfect_mtp(noise=0.2, modules=modules), model)
-        context = Context.of(tokens, CPU)
-        context.max_slots = 128
-        once.begin(context, out)
-        once.expand(root(context))
-        for layer in range(modules):
-            pairs = zip(drafter._cache.committed(layer), once._cache.committed(layer), strict=True)
-            for mine, wanted in pairs:
-                assert mine.shape[2] == len(tokens) - 1
-                torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("modules", [1, 2])
-def test_prompts_leave_no_state(modules: int) -> None:
-    def engine() -> Any:
-        model = bigram_target()
-        drafter = mtp(perfect_mtp(noise=0.2, modules=modules), model)
-        return Composition(target=model, drafter=drafter, tree=tree_of("static")).engine(12)
-
-    prompts = (LONG_PROMPT, PROMPT, (7,))
-    shared, fresh = engine(), [engine().generate(prompt) for prompt in prompts]
-    for order in ((0, 1, 2), (2, 1, 0), (1, 1, 0)):
-        assert [shared.generate(prompts[i]) for i in order] == [fresh[i] for i in order]
-
-
 @pytest.mark.parametrize("modules", COUNTS)
 def test_goes_back_with_the_context(modules: int) -> None:
     model, net = bigram_target(), perfect_mtp(noise=0.2, modules=modules)
@@ -377,35 +251,6 @@ def test_goes_back_with_the_context(modules: int) -> None:
         for prefix, path, logits in watched.seen:
             expected = formula.logits(prefix, path)
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("modules", [1, 2])
-@pytest.mark.parametrize("tree", TREES)
-def test_one_draft_forward_per_expanded_level_and_one_read(tree: str, modules: int) -> None:
-    model, calls = bigram_target(sharp=200), []
-    drafter = mtp(perfect_mtp(modules=modules), model)
-    inner = drafter._modules.forward
-
-    def counted(states: Tensor, *args: Any) -> Tensor:
-        calls.append(states.shape[1])
-        return inner(states, *args)
-
-    drafter._modules.forward = counted  # type: ignore[method-assign]
-    loop = Composition(target=model, drafter=drafter, tree=tree_of(tree)).decoding(40)
-    reads = HostReads()
-    base = model.model.base_model
-    base.forward = reads.excluding(base.forward)
-    loop.begin(LONG_PROMPT)
-    assert calls == [], "a network runs in expand only"
-    for step in range(3):
-        calls.clear()
-        reads.seen.clear()
-        with reads.counting():
-            loop.step()
-        again = 3 if tree == "static" else 5  # accepted nodes and the root
-        assert calls[0] == (again if step else len(LONG_PROMPT))
-        assert len(calls) == 4
-        assert len(reads.seen) == 1, reads.seen
 
 
 def loaded(folder: Path, model: Target, **changes: Any) -> MTP:
@@ -443,25 +288,21 @@ def test_switches_override_the_file(tmp_path: Path) -> None:
     assert changed._modules.options.recycle == "post_norm"
 
 
-def test_only_listed_tokens_are_drafted(tmp_path: Path) -> None:
-    model = bigram_target()
+def test_only_listed_tokens_are_drafted_with_a_head_of_its_own(tmp_path: Path) -> None:
+    model, net = bigram_target(), perfect_mtp(head=VOCAB)
+    own: Any = net.module(0).shared_head.head
+    own.weight.copy_(model.model.lm_head.weight.detach())
     text = decode(Composition(target=model), PROMPT, 21).tokens
     listed = tmp_path / "ids.txt"
     listed.write_text("\n".join(map(str, {*text[::2], 1, 2, 3})), encoding="utf-8")
     known = set(map(int, listed.read_text(encoding="utf-8").split()))
-    for net in (perfect_mtp(modules=2), perfect_mtp(head=VOCAB)):
-        if net.options.head:
-            head: Any = net.module(0).shared_head.head
-            head.weight.copy_(model.model.lm_head.weight.detach())
-        drafter = mtp(net, model, vocabulary=str(listed))
-        outcome = decode(
-            Composition(target=model, drafter=drafter, tree=tree_of("static")), PROMPT, 21
-        )
-        assert outcome.tokens == text
-        assert outcome.num_accepted > 0
-        for record in outcome.records:
-            live = record.draft.tokens[record.draft.alive][1:]
-            assert set(live.tolist()) <= known
+    drafter = mtp(net, model, vocabulary=str(listed))
+    outcome = decode(Composition(target=model, drafter=drafter, tree=tree_of("static")), PROMPT, 21)
+    assert outcome.tokens == text
+    assert outcome.num_accepted > 0
+    for record in outcome.records:
+        live = record.draft.tokens[record.draft.alive][1:]
+        assert set(live.tolist()) <= known
 
 
 def test_modules_of_another_target_are_refused() -> None:

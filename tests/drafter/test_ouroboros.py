@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,16 @@ import pytest
 import torch
 
 import specframe
-from specframe.accept.match import Match
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.ouroboros import Ouroboros, Verified
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.lookup.ngram_pool import NgramPool
 from specframe.target.base import Target
 from specframe.target.hf import HF
-from specframe.target.toy import Toy
-from specframe.task.base import Job
-from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
-from specframe.task.generate import Generate
 from specframe.tree.native import NativeTree
 from tests.counting import HostReads
+from tests.drafter.edges import ends_within, law_error, report_of_three, small_table
+from tests.drafter.slow_accounts import Window, likeliest, num_nodes, one_pass, whole
 from tests.small_models import (
     CACHE_MAKERS,
     LAYERS,
@@ -38,13 +34,11 @@ from tests.small_models import (
     Outcome,
     assert_fresh,
     decode,
-    full_logits,
     lm_of,
     model,
     oracle,
     raw,
     sampling_config,
-    stop_config,
     target,
     toy,
     tree_of,
@@ -140,12 +134,9 @@ def run(
 # The slow account
 
 
-@lru_cache(maxsize=200_000)
-def after(name: str, tokens: tuple[int, ...]) -> int:
+def after(name: str, tokens: Sequence[int]) -> int:
     """The greedy token of a model after a sequence."""
-    made = drafting(name)
-    law = made.law(tokens) if isinstance(made, Toy) else full_logits(made, tokens)[-1]
-    return int(law.argmax())
+    return likeliest(drafting(name), tuple(tokens))[0]
 
 
 def text_of(family: str, prompt: tuple[int, ...], count: int) -> list[int]:
@@ -161,27 +152,21 @@ class Slow:
 
     def __init__(self, name: str, prompt: Sequence[int], sizes: dict[str, Any]) -> None:
         self.name, self.family = name, family_of(name)
-        self.gamma, self.width = sizes["draft_tokens"], sizes["window"]
-        self.ngram, self.most = sizes["ngram"], sizes["phrases"]
-        self.held = max(self.width, self.most)
-        self.text = [*prompt, after(self.family, tuple(prompt))]
-        size, length = self.width, len(prompt)
-        self.levels = [[prompt[column * length // size] for column in range(size)]] if size else []
-        self.pool: list[tuple[int, ...]] = []
+        self.gamma, self.ngram, self.most = (
+            sizes[key] for key in ("draft_tokens", "ngram", "phrases")
+        )
+        self.text = [*prompt, after(self.family, prompt)]
+        self.window = Window(
+            prompt,
+            width=sizes["window"],
+            ngram=self.ngram,
+            most=max(sizes["window"], self.most),
+            after=partial(after, name),
+        )
         self.steps: list[list[int]] = []
         self.trees: list[int] = []
         self.passes: list[int] = []
         self.extended = self.reused = self.corrected = 0
-
-    def remember(self, ngram: Sequence[int]) -> None:
-        self.pool = [one for one in self.pool if one != tuple(ngram)] + [tuple(ngram)]
-        same = [one for one in self.pool if one[0] == ngram[0]]
-        if len(same) > self.held:
-            self.pool.remove(same[0])
-
-    def newest(self, token: int, count: int) -> list[list[int]]:
-        found = [list(one[1:]) for one in reversed(self.pool) if one[0] == token]
-        return found[:count]
 
     def write(self, count: int) -> list[int]:
         """The draft model's own lookahead."""
@@ -189,41 +174,21 @@ class Slow:
         self.passes.append(0)
         while len(written) < count:
             room, before = count - len(written), [*self.text, *written]
-            guesses = [one[: room - 1] for one in self.newest(before[-1], self.width)]
-            new = [after(self.name, tuple(before))]
-            while len(new) < room and any(one[: len(new)] == new for one in guesses):
-                new.append(after(self.name, (*before, *new)))
-            self.look_ahead(before)
+            guesses = [one[: room - 1] for one in self.window.newest(before[-1], self.window.width)]
+            new = one_pass(partial(after, self.name), before, guesses, room)
+            self.window.look_ahead(before)
             written += new
             self.passes[-1] += 1
         return written
-
-    def look_ahead(self, before: Sequence[int]) -> None:
-        if not self.levels:
-            return
-        first, *others = self.levels
-        first[0] = before[-1]
-        new = []
-        for column in range(self.width):
-            seen = [*before, *first[1 : column + 1], *(level[column] for level in others)]
-            new.append(after(self.name, tuple(seen)))
-        if len(self.levels) < self.ngram - 1:
-            self.levels.append(new)
-            return
-        for column in range(self.width):
-            self.remember([*(level[column] for level in self.levels), new[column]])
-        self.levels = [*others, new]
 
     def step(self, left: int) -> None:
         """One pass, with `left` tokens still to be emitted."""
         text = list(self.text)
         written = self.write(min(self.gamma, left - 1)) if left > 1 else []
-        tails = self.newest(written[-1], self.most) if written else []
+        tails = self.window.newest(written[-1], self.most) if written else []
         branches = [[*written, *tail][: left - 1] for tail in tails or [[]]]
-        emitted = [after(self.family, tuple(text))]
-        while len(emitted) < left and any(one[: len(emitted)] == emitted for one in branches):
-            emitted.append(after(self.family, (*text, *emitted)))
-        self.trees.append(len({tuple(one[:n]) for one in branches for n in range(1, len(one) + 1)}))
+        emitted = one_pass(partial(after, self.family), text, branches, left)
+        self.trees.append(num_nodes(branches))
         self.text += emitted
         self.steps.append(emitted)
         self.extended += len(emitted) > len(written) + 1
@@ -247,9 +212,9 @@ class Slow:
             ]
             better[(written[-1], *tail)] = (written[-1], *said)
         self.corrected += sum(old != new for old, new in better.items())
-        pool = [better.get(one, one) for one in self.pool]
+        pool = [better.get(one, one) for one in self.window.pool]
         # Of two that become equal the newer place stays.
-        self.pool = [one for place, one in enumerate(pool) if one not in pool[place + 1 :]]
+        self.window.pool = [one for place, one in enumerate(pool) if one not in pool[place + 1 :]]
 
     def reuse(self, text: list[int], written: list[int], accepted: int) -> None:
         """Rejected drafted tokens: what the target says after each, while the draft agrees."""
@@ -261,12 +226,12 @@ class Slow:
                     break
             if len(said) >= self.ngram - 1:
                 self.reused += 1
-                self.remember([written[start], *said[: self.ngram - 1]])
+                self.window.remember([written[start], *said[: self.ngram - 1]])
 
     @property
     def by_token(self) -> dict[int, list[tuple[int, ...]]]:
         found: dict[int, list[tuple[int, ...]]] = {}
-        for first, *rest in self.pool:
+        for first, *rest in self.window.pool:
             found.setdefault(first, []).append(tuple(rest))
         return found
 
@@ -275,10 +240,8 @@ class Slow:
 def slow(name: str, changes: tuple[tuple[str, int], ...] = (), count: int = COUNT) -> Slow:
     """The account of a whole answer."""
     prompt = prompt_of(name)
-    made = Slow(name, prompt, {**SIZES, **dict(changes)})
-    while len(made.text) < len(prompt) + count:
-        made.step(len(prompt) + count - len(made.text))
-    return made
+    found: Slow = whole(Slow(name, prompt, {**SIZES, **dict(changes)}), prompt, count)
+    return found
 
 
 CASES: list[dict[str, int]] = [
@@ -542,23 +505,8 @@ def test_what_is_kept_helps_and_is_said() -> None:
 
 
 def test_the_report_of_a_run_says_cold_and_warm(tmp_path: Path) -> None:
-    engine = specframe.load(
-        ["target=toy", "drafter=ouroboros", "drafter.keep_pool=true", "max_new_tokens=16"]
-    )
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in ("abc", "de", "f")))
-    job = Job(
-        engine=engine,
-        config={},
-        output_dir=tmp_path,
-        prompt=None,
-        prompts=prompts,
-        rebuild=lambda more: engine,
-    )
-    assert Generate(stream=False, colour="never", show_rejected=False).run(job) == 0
-    lines = (tmp_path / "generations.jsonl").read_text().splitlines()
-    assert [json.loads(line)["warm"] for line in lines] == [False, True, True]
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    said, metrics = report_of_three(tmp_path, "drafter=ouroboros", "drafter.keep_pool=true")
+    assert said == [False, True, True]
     assert (metrics["cold"]["num_prompts"], metrics["warm"]["num_prompts"]) == (1, 2)
 
 
@@ -573,28 +521,15 @@ def test_a_prompt_of_one_token(name: str, tree: str) -> None:
 
 
 def test_an_end_token_within_a_phrase_ends_the_text() -> None:
-    text = oracle("llama", PROMPT, 60)
-    places = [place for place, token in enumerate(text[:24]) if token not in text[:place]]
-    cut = 0
-    for place in places[2:]:
-        drafter = ouroboros("llama", draft_tokens=2)
-        composed = Composition(
-            target=target("llama"),
-            drafter=drafter,
-            tree=native(drafter),
-            stop=stop_config(eos=[text[place]]),
-        )
-        loop = composed.decoding(60)
-        emitted = loop.begin(PROMPT)
-        while loop.finish_reason is None:
-            before = len(emitted) + 1  # of the last token that will be written
-            drafter._pool.add(text[before : before + drafter.ngram])
-            record = loop.step()
-            emitted += record.tokens
-        assert emitted == text[: place + 1]
-        assert loop.finish_reason == "eos"
-        cut += record.was_cut and len(record.tokens) > drafter.draft_tokens
-    assert cut, "some end lay within an accepted phrase"
+    drafter = ouroboros("llama", draft_tokens=2)
+
+    def teach(emitted: list[int], text: list[int]) -> None:
+        before = len(emitted) + 1  # of the last token that will be written
+        drafter._pool.add(text[before : before + drafter.ngram])
+
+    last = list(ends_within(drafter, native(drafter), teach))
+    within = [one.was_cut and len(one.tokens) > drafter.draft_tokens for one in last]
+    assert any(within), "some end lay within an accepted phrase"
 
 
 @pytest.mark.parametrize("tree", TREES)
@@ -658,20 +593,9 @@ def test_one_seed_gives_the_autoregressive_text(name: str, tree: str) -> None:
 
 
 def test_the_law_of_a_whole_text_is_exact() -> None:
-    numbers = {"table_seed": 1, "spread": 1.5, "max_positions": None, "draft": None}
-    more: dict[str, Any] = {"vocab_size": 3, "device": toy().device, "runtime": RUNTIME}
-    big, small = (Toy(**numbers, **more, blend=blend) for blend in (0.0, 0.3))
-    drafter = paired(small, big, window=2, ngram=3, phrases=2, draft_tokens=2)
-    made = Composition(
-        target=big,
-        drafter=drafter,
-        tree=native(drafter),
-        accept=Match(),
-        sampling=sampling_config(1.0),
-    ).engine()
-    law, _ = sequence_law(made, (0, 1, 2, 0), length=5, max_branches=3000)
-    expected = exact_law(big, made.sampling(4), (0, 1, 2, 0), length=5)
-    assert max_error(law, expected) < 1e-12
+    big = small_table()
+    drafter = paired(small_table(0.3), big, window=2, ngram=3, phrases=2, draft_tokens=2)
+    assert law_error(drafter, native(drafter), big) < 1e-12
 
 
 def test_what_needs_a_law_is_refused() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,11 @@ import torch
 import specframe
 from specframe.drafter.recycling import Recycling
 from specframe.errors import IncompatibleComponents
-from specframe.measure.metrics import Metrics, RunSummary
-from specframe.task.base import Job
-from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
-from specframe.task.generate import Generate
+from specframe.measure.metrics import Metrics
 from specframe.terminal.answer import Display
 from specframe.tree.static import StaticTree
+from tests.drafter.edges import law_error, report_of_three, small_table
+from tests.drafter.slow_accounts import likeliest, whole
 from tests.small_models import (
     CPU,
     LONG_PROMPT,
@@ -29,7 +26,6 @@ from tests.small_models import (
     Composition,
     Outcome,
     decode,
-    full_logits,
     oracle,
     raw,
     sampling_config,
@@ -63,10 +59,9 @@ def run(
 # The slow account
 
 
-@lru_cache(maxsize=100_000)
 def best(family: str, tokens: tuple[int, ...]) -> list[int]:
     """The likeliest next tokens after a sequence, best first."""
-    return full_logits(raw(family), tokens)[-1].topk(WIDTH).indices.tolist()
+    return likeliest(raw(family), tokens, WIDTH)
 
 
 class Slow:
@@ -104,10 +99,8 @@ class Slow:
 
 def slow(family: str, prompt: Sequence[int], from_prompt: bool = False) -> Slow:
     """The account of a whole answer."""
-    made = Slow(family, prompt, from_prompt)
-    while len(made.text) < len(prompt) + COUNT:
-        made.step(len(prompt) + COUNT - len(made.text))
-    return made
+    found: Slow = whole(Slow(family, prompt, from_prompt), prompt, COUNT)
+    return found
 
 
 def rows(drafter: Recycling) -> dict[int, list[int]]:
@@ -237,22 +230,7 @@ def test_what_is_kept_helps_and_is_said() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_report_of_a_run_says_cold_and_warm(keep: bool, tmp_path: Path) -> None:
-    numbers = ["target=toy", "drafter=recycling", f"drafter.keep={keep}", "max_new_tokens=16"]
-    engine = specframe.load(numbers)
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in ("abc", "de", "f")))
-    job = Job(
-        engine=engine,
-        config={},
-        output_dir=tmp_path,
-        prompt=None,
-        prompts=prompts,
-        rebuild=lambda more: engine,
-    )
-    assert Generate(stream=False, colour="never", show_rejected=False).run(job) == 0
-    lines = (tmp_path / "generations.jsonl").read_text().splitlines()
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
-    said = [json.loads(line).get("warm") for line in lines]
+    said, metrics = report_of_three(tmp_path, "drafter=recycling", f"drafter.keep={keep}")
     if not keep:
         assert said == [None, None, None]
         assert "warm" not in metrics
@@ -290,15 +268,10 @@ def test_one_seed_gives_the_autoregressive_text(tree: str, keep: bool) -> None:
 
 @pytest.mark.parametrize("from_prompt", [False, True])
 def test_the_law_of_a_whole_text_is_exact(from_prompt: bool) -> None:
-    small = toy(vocab_size=3)
+    small = small_table()
     drafter = Recycling(target=small, width=2, from_prompt=from_prompt, keep=False)
     tree = StaticTree(depth=2, max_nodes=8, proposal="place", paths=[[0], [1], [1, 0]])
-    made = Composition(
-        target=small, drafter=drafter, tree=tree, sampling=sampling_config(1.0)
-    ).engine()
-    law, _ = sequence_law(made, (0, 1, 2, 0), length=4, max_branches=3000)
-    expected = exact_law(small, made.sampling(4), (0, 1, 2, 0), length=4)
-    assert max_error(law, expected) < 1e-12
+    assert law_error(drafter, tree, small, length=4) < 1e-12
 
 
 def test_the_matrix_is_small() -> None:

@@ -18,9 +18,10 @@ from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
 from specframe.records import Context, StepRecord
 from specframe.types import Frontier, Proposal, TargetOutput
-from tests.small_models import TINY, Composition, Outcome, full_logits, raw, target, tree_of
+from tests.small_models import TINY, Composition, Outcome, raw, target, tree_of
 
-Logits = Callable[[Sequence[int], int], Tensor]  # (tokens, place of the root) -> [V] after the last
+# ([F, T] whole texts down to each node, place of the root) -> [F, V] logits after the last tokens
+Logits = Callable[[Sequence[Sequence[int]], int], Tensor]
 
 
 class Slow(Drafter):
@@ -36,11 +37,18 @@ class Slow(Drafter):
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         root = len(self.context) - 1
-        rows = [
-            self.logits([*self.context.tokens, *(max(one, 0) for one in path)], root)
+        texts = [
+            [*self.context.tokens, *(max(one, 0) for one in path)]
             for path in frontier.paths.tolist()
         ]
-        return [Proposal(logits=torch.stack(rows))]
+        return [Proposal(logits=self.logits(texts, root))]
+
+
+@torch.no_grad()
+def last_logits(made: Any, texts: Sequence[Sequence[int]]) -> Tensor:
+    """[F, V] logits after each of some texts of one length, by one pass without a cache."""
+    logits: Tensor = made(torch.tensor(texts), use_cache=False).logits
+    return logits[:, -1]
 
 
 def blocks_of(made: Any) -> Any:
@@ -64,13 +72,14 @@ def shortened(family: str, layer: int) -> Any:
 
 def first_layers(family: str, layer: int) -> Logits:
     """What early_exit should say."""
-    return lambda tokens, root: full_logits(shortened(family, layer), tokens)[-1]
+    return lambda texts, root: last_logits(shortened(family, layer), texts)
 
 
-def without(made: Any, skip: frozenset[str]) -> Logits:
+@lru_cache
+def without(family: str, skip: frozenset[str]) -> Logits:
     """What layer_skip should say: from the root on, `skip` writes zeros; the text before it is the
     whole model's."""
-    made = copy.deepcopy(made)
+    made = copy.deepcopy(raw(family))
     start = [0]
 
     def silence(module: Any, given: Any, output: Any) -> Any:
@@ -83,9 +92,9 @@ def without(made: Any, skip: frozenset[str]) -> Logits:
         kind, block = name.split(":")
         parts_of(blocks_of(made)[int(block)])[kind].register_forward_hook(silence)
 
-    def logits(tokens: Sequence[int], root: int) -> Tensor:
+    def logits(texts: Sequence[Sequence[int]], root: int) -> Tensor:
         start[0] = root
-        return full_logits(made, tokens)[-1]
+        return last_logits(made, texts)
 
     return logits
 
