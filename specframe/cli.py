@@ -97,9 +97,9 @@ class HydraJob:
             loader = GlobalHydra.instance().config_loader()
             check_keys(cfg, choices=dict(settings.runtime.choices), loader=loader)
             check_unambiguous(list(settings.overrides.task), loader)
-        from specframe.compose import build
+        from specframe.compose import run_task
 
-        build.run(cfg, output_dir=directory)
+        run_task.run(cfg, output_dir=directory)
 
 
 def main() -> None:

@@ -88,10 +88,10 @@ def command(
     monkeypatch.setattr(catalogue, "PACKAGE", package)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     configs: list[dict[str, object]] = []
-    fake = types.ModuleType("specframe.compose.build")
+    fake = types.ModuleType("specframe.compose.run_task")
     monkeypatch.setattr(fake, "run", _job(configs), raising=False)
-    monkeypatch.setitem(sys.modules, "specframe.compose.build", fake)
-    monkeypatch.setattr(specframe.compose, "build", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "specframe.compose.run_task", fake)
+    monkeypatch.setattr(specframe.compose, "run_task", fake, raising=False)
 
     def run(*words: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["specframe", *words])

@@ -25,68 +25,75 @@ GROUPS = (*AXES, "tracker", "train")  # folders whose modules are words of the c
 ALLOWED: dict[str, str] = {
     "": "compose",  # on demand: specframe.load
     "__main__": "cli",
+    # What everything stands on.
     "errors": "",
     "types": "",
     "ext": "",
-    "records": "types",
     "registry": "errors",
     "plugins": "errors ext registry",
     "storage": "errors",
+    "records": "cache.base types",
     "law": "errors registry types",
     "measure": "records",
+    # The contracts of the axes.
+    "accept.base": "law registry types",
+    "cache.base": "registry types",
+    "data.base": "registry",
+    "drafter.base": "lookup records registry types",
+    "runtime.base": "cache.base registry types",
+    "target.base": "cache.base registry types",
+    "task.base": "prompts registry session trace.base",
+    "trace.base": "records registry session",
+    "tracker.base": "errors sweep",
+    "train.base": "errors heads registry runtime.base target.base training",
+    "tree.base": "drafting records registry types",
+    # The rooms.
+    "buffers": "cache.base runtime.base types",
     "lookup": "prompts storage target.base types",
     "models": "errors storage target.base",
     "prompts": "errors models session storage target.base",
     "planning": "lookup records types",
     "heads": "errors runtime.base target.base",
     "kernel": "cache.base runtime.base storage types",
-    "drafting": "*.base errors heads law lookup records types",
-    "components": "*.base errors types",
-    "capture": "*.base components drafting law lookup types",
-    "loop": "capture components drafting errors law measure records session types",
-    "session": "*.base components drafting errors kernel law loop models records",
-    "costs": "*.base drafting errors heads kernel law loop measure planning prompts session "
-    "storage types",
+    "drafting": "*.base buffers capture errors heads law lookup records types",
+    "components": "*.base errors records types",
+    "capture": "*.base components drafting law records types",
+    "loop": "components law measure records session types",
+    "session": "*.base capture components drafting errors kernel law loop measure models records "
+    "types",
+    "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
+    "prompts session storage types",
     "tracing": "errors session types",
     "terminal": "measure session",
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session target.base train.base types",
-    "compose": "*.base components costs errors law planning plugins prompts records registry "
-    "session types",
-    "sweep": "errors registry",
+    "compose": "*.base capture components costs errors law planning plugins prompts records "
+    "registry session types",
+    "sweep": "errors",
     "cli": "compose errors plugins sweep",
-    # The contracts, then the words of each axis.
-    "accept.base": "law registry types",
-    "cache.base": "registry",
-    "data.base": "registry",
-    "drafter.base": "lookup records registry types",
-    "runtime.base": "cache.base registry types",
-    "target.base": "cache.base registry runtime.base types",
-    "task.base": "prompts registry session trace.base",
-    "trace.base": "records registry session",
-    "tracker.base": "errors sweep",
-    "train.base": "errors heads registry target.base training",
-    "tree.base": "drafting lookup planning records registry types",
-    "accept": "*.base law registry types",
-    "cache": "*.base errors registry",
+    # The words of the axes.
+    "accept": "*.base capture law registry types",
+    "cache": "*.base buffers errors registry",
     "data": "*.base errors prompts storage",
-    "drafter": "*.base drafting errors heads law lookup records registry types",
+    "drafter": "*.base capture drafting errors heads law lookup records registry types",
     "runtime": "*.base capture kernel registry storage",
     "target": "*.base errors models registry types",
-    "task": "*.base compose costs drafting errors kernel law lookup loop measure planning prompts "
-    "records registry report session storage terminal tracing training types",
+    "task": "*.base buffers compose costs drafting errors kernel law lookup loop measure planning "
+    "prompts records registry report session storage terminal tracing training types",
     "trace": "*.base errors law measure records registry session storage tracing types",
     "tracker": "*.base sweep",
     "train": "*.base errors heads registry training",
-    "tree": "*.base drafting heads lookup planning records registry types",
+    "tree": "*.base capture drafting heads lookup planning records registry types",
 }
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
     "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
-    "overrides axes compatibility derived_configs loaded_models build",
+    "overrides axes compatibility derived_configs loaded_models build run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs step_timing rank_accuracy "
     "provider",
-    "drafting": "draws feeding levels vocabulary builder features placing ranks",
+    "buffers": "launches passes contiguous_pass contiguous",
+    "capture": "drafts forms graphs purity wrappers",
+    "drafting": "cache_view draws feeding vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped model_card eagle_net head_files mtp_net choice "
     "layer_layout strict_loading fitting head_drafter medusa_file eagle_export eagle_file mtp_file",
     "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",
@@ -95,7 +102,7 @@ ORDER: dict[str, str] = {
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
     "tables page result_file readme_tables results",
-    "session": "batched stopping engine manifest warmup",
+    "session": "batched stopping lane engine warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison printout",

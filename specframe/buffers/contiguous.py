@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from specframe.buffers.passes import BufferPass, FixedBuffers, visible_columns, write
-from specframe.cache.base import CacheManager, Layout, Opened, PassForm, Tenancy
+from specframe.buffers.contiguous_pass import ContiguousPass
+from specframe.buffers.launches import fixed_addresses, wide_passes
+from specframe.buffers.passes import FixedBuffers
+from specframe.cache.base import CacheManager, Opened, Tenancy
 from specframe.runtime.base import Launch
 from specframe.types import Fresh, Rows, Tensors
-
-
-@runtime_checkable
-class WidePasses(Protocol):
-    """A launch that wants passes of few widths, since each width is a function of its own."""
-
-    one_width: bool  # a function serves one width; False: the slots allocated are no fixed size
-
-    def columns(self, needed: int, allocated: int) -> int:
-        """Slots that a pass shall see: at least `needed`, at most `allocated`."""
-
-
-@runtime_checkable
-class FixedAddresses(Protocol):
-    """A launch that captures what it wraps: buffers stay in place, and copies go through it."""
-
-    captures: bool
 
 
 class Contiguous(CacheManager):
@@ -42,7 +26,7 @@ class Contiguous(CacheManager):
     def __init__(self, launch: Launch | None = None) -> None:
         super().__init__()
         self._launch = launch
-        self._wide, self._fixed = _wide(launch), _fixed(launch)
+        self._wide, self._fixed = wide_passes(launch), fixed_addresses(launch)
         self._device = torch.device("cpu")
         self._tenancy = Tenancy()
         self._keys: dict[int, Tensor] = {}
@@ -105,7 +89,7 @@ class Contiguous(CacheManager):
 
     def opened(self, rows: Rows) -> Opened:
         self._fresh.append((rows.slots, rows.positions))
-        return _Pass(self, rows)
+        return ContiguousPass(self, rows)
 
     def commit(self, slots: Tensor, counts: Sequence[int], *, moved: Sequence[bool]) -> None:
         (count,), (is_moved,) = counts, moved
@@ -214,73 +198,6 @@ class Contiguous(CacheManager):
         grown = self._allocate(buffer)
         grown[:, :, : buffer.shape[2]] = buffer
         return grown
-
-
-class _Pass(Opened):
-    """A pass over buffers that the cache makes and grows as they are asked for."""
-
-    def __init__(self, cache: Contiguous, rows: Rows) -> None:
-        count, length = rows.slots.shape[0], cache.lengths[0]
-        self.positions = rows.positions
-        self.is_causal = rows.sees is None and length == 0 and cache.width == count
-        self._cache, self._rows, self._length = cache, rows, length
-        self._width = cache.width if self.is_causal else cache.pass_width()
-        self._visible: dict[int | None, Tensor] = {}
-
-    def dense(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        buffers = self._cache.layer_buffers(layer, keys)
-        return write(buffers, keys, values, self._rows.slots, self._width)
-
-    def visible(self, window: int | None = None) -> Tensor:
-        if window not in self._visible:
-            seen = visible_columns(self._rows, base=self._length, width=self._width)
-            if window is not None:
-                places = self._cache.positions(self._width)
-                seen = seen & (self.positions[:, None] - places < window)
-            self._visible[window] = seen
-        return self._visible[window]
-
-    def layout(self, layers: Sequence[int], like: Tensor) -> Layout:
-        pairs = {layer: self._cache.layer_buffers(layer, like) for layer in layers}
-        return Layout(
-            keys={layer: keys for layer, (keys, _) in pairs.items()},
-            values={layer: values for layer, (_, values) in pairs.items()},
-            visible=self.visible().contiguous(),
-            slots=self._rows.slots.contiguous(),
-        )
-
-    def form(self, layers: Sequence[int], windows: Sequence[int | None]) -> PassForm | None:
-        buffers = None if self.is_causal else self._cache.buffers(layers)
-        if buffers is None:
-            return None
-        width = self._width if self._cache.one_width else None
-        seen = tuple(self.visible(window) for window in windows)
-
-        def attached(inputs: Tensors, held: Tensors) -> Opened:
-            slots, positions, *masks = inputs
-            return BufferPass(
-                slots=slots,
-                positions=positions,
-                masks=dict(zip(windows, masks, strict=True)),
-                buffers=held,
-                layers=tuple(layers),
-                width=width,
-            )
-
-        return PassForm(
-            inputs=(self._rows.slots, self.positions, *seen),
-            buffers=buffers,
-            key=(tuple(layers), tuple(windows), width),
-            attached=attached,
-        )
-
-
-def _wide(launch: object) -> WidePasses | None:
-    return launch if isinstance(launch, WidePasses) else None
-
-
-def _fixed(launch: object) -> FixedAddresses | None:
-    return launch if isinstance(launch, FixedAddresses) else None
 
 
 def _only(lane: int) -> None:

@@ -6,15 +6,13 @@ factory of caches or an inner loop, by the types of its constructor's parameters
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from specframe.cache.base import CacheManager
@@ -31,7 +29,7 @@ from specframe.compose.compatibility import (
 )
 from specframe.compose.derived_configs import draft_config, inner_config, undrafted_config
 from specframe.compose.loaded_models import LoadedModels, drafter_key
-from specframe.compose.overrides import compose, replaced
+from specframe.compose.overrides import compose
 from specframe.compose.top_level_keys import bind_top_level, device_of
 from specframe.costs.provider import NO_COSTS, provide_costs, with_costs
 from specframe.drafter.base import Drafter
@@ -42,11 +40,8 @@ from specframe.prompts.reader import read_prompts
 from specframe.records import InnerLoop, TrueText
 from specframe.runtime.base import Launch, Runtime
 from specframe.session.engine import Engine, Settings
-from specframe.session.manifest import recorded
 from specframe.session.warmup import prepared
 from specframe.target.base import Target
-from specframe.task.base import Job
-from specframe.tree.base import explanation_of
 from specframe.types import How
 
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
@@ -225,40 +220,3 @@ def load(overrides: Sequence[str] = (), *, models: LoadedModels | None = None) -
     if isinstance(overrides, str):
         raise ConfigError(f"load takes a list of words, such as load([{overrides!r}])")
     return plan(compose(overrides), models=models).load()
-
-
-def _notices(parts: Components) -> list[str]:
-    """What a person should know of the components before they run."""
-    notices = (parts.runtime.weights.lossy, parts.cache.lossy, explanation_of(parts.tree))
-    return [notice for notice in notices if notice]
-
-
-def run(config: DictConfig, *, output_dir: Path) -> None:
-    """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
-    checked = replace(plan(config), reuse_drafters=True)
-    task = checked.bound["task"].make()
-    task.check(checked.config)
-    prompts = checked.prompts()
-    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
-
-    def rebuild(more: Sequence[str]) -> Engine:
-        return load(replaced(overrides, more))
-
-    engine = checked.load() if task.uses_engine else None
-    job = Job(
-        engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
-        config=checked.config,
-        output_dir=output_dir,
-        prompt=None if checked.top["prompt"] is None else str(checked.top["prompt"]),
-        prompts=prompts,
-        rebuild=rebuild,
-        overrides=overrides,
-        trace=checked.bound["trace"].make(),
-    )
-    parts = None if engine is None else engine.parts
-    for notice in [] if parts is None else _notices(parts):
-        sys.stderr.write(f"specframe: {notice}\n")
-    with recorded(output_dir, engine=engine, config=checked.config):
-        code = task.run(job)
-    if code:
-        raise SystemExit(code)

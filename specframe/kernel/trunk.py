@@ -62,11 +62,10 @@ class FusedTrunk(Trunk):
         stream = hidden.clone(memory_format=torch.contiguous_format)
         cos, sin = self._rotary(stream[None], opened.positions[None])
         cos, sin = cos[0].contiguous(), sin[0].contiguous()
-        found = {f"resid:{i}": torch.empty_like(stream) for i in range(first, last + 1)}
-        found = {name: one for name, one in found.items() if name in taps}
+        names = [f"resid:{layer}" for layer in range(first, last + 1)]
+        found = {name: torch.empty_like(stream) for name in names if name in taps}
         keys, values, capacity = self._addresses(layout)
-        width = layout.visible.shape[1]
-        seen = torch.empty((count, width + 2), dtype=torch.int32)
+        seen = torch.empty((count, layout.visible.shape[1] + 2), dtype=torch.int32)
         what = KernelPass(
             blocks=self._blocks,
             first=first,
@@ -78,7 +77,7 @@ class FusedTrunk(Trunk):
             sin=sin.data_ptr(),
             slots=layout.slots.data_ptr(),
             visible=layout.visible.data_ptr(),
-            width=width,
+            width=layout.visible.shape[1],
             keys=ctypes.addressof(keys),
             values=ctypes.addressof(values),
             capacity=ctypes.addressof(capacity),

@@ -13,8 +13,8 @@ import torch
 
 from specframe import load
 from specframe.accept.match import Match
-from specframe.compose.build import run
 from specframe.compose.overrides import compose
+from specframe.compose.run_task import run
 from specframe.drafter.oracle import Oracle
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.measure.meter import Meter

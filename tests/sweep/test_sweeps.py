@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import specframe
-from specframe.compose import build
+from specframe.compose import run_task
 from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose
 
@@ -195,7 +195,7 @@ def test_weights_stay_loaded_between_points(
     texts = []
     for number, words in enumerate(points):
         folder = tmp_path / str(number)
-        build.run(
+        run_task.run(
             compose(
                 ["target=toy", "prompt=abcab", "max_new_tokens=8", "task.stream=false", *words]
             ),

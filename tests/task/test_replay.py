@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from specframe import load
-from specframe.compose import build
+from specframe.compose import run_task
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents
@@ -210,7 +210,7 @@ def test_the_whole_task_loads_no_model(
         monkeypatch.setattr(TARGETS.get(name), "__init__", never)
     words = ["task=replay", f"task.trace={folder}", *WIDE, "task.max_nodes=[2,4,8,24]"]
     out = tmp_path / "out"
-    build.run(compose([*words, "task.depth=[1,4]"]), output_dir=out)
+    run_task.run(compose([*words, "task.depth=[1,4]"]), output_dir=out)
     held = json.loads((out / "replay.json").read_text())
     rows = held["rows"]
     budgets = [(row["depth"], row["max_nodes"]) for row in rows]
@@ -263,7 +263,7 @@ def test_no_tree_does_better_than_the_oracle(tmp_path: Path, rule: str, temperat
     words = ["task=replay", f"task.trace={folder}", f"accept={rule}"]
     gaps = []
     for policy in POLICIES:
-        build.run(compose([*words, *policy]), output_dir=tmp_path / "out")
+        run_task.run(compose([*words, *policy]), output_dir=tmp_path / "out")
         (row,) = json.loads((tmp_path / "out" / "replay.json").read_text())["rows"]
         gaps.append(row["oracle_acceptance_length"] - row["acceptance_length"])
     assert min(gaps) > -1e-9
@@ -303,7 +303,7 @@ def test_estimates_say_so_and_are_near(tmp_path: Path, capsys: pytest.CaptureFix
     for rule in ("rejection", "typical"):
         out = tmp_path / rule
         words = ["task=replay", f"task.trace={folder}", *WIDE, f"accept={rule}"]
-        build.run(compose(words), output_dir=out)
+        run_task.run(compose(words), output_dir=out)
         assert "an ESTIMATE over the positions of 708 tokens" in capsys.readouterr().out
         (row,) = json.loads((out / "replay.json").read_text())["rows"]
         assert row["estimate"]
@@ -318,7 +318,7 @@ def test_at_temperature_zero_every_lossless_rule_is_exact(tmp_path: Path) -> Non
     found = {}
     for rule in ("match", "rejection"):
         words = ["task=replay", f"task.trace={folder}", *WIDE, f"accept={rule}"]
-        build.run(compose(words), output_dir=tmp_path / rule)
+        run_task.run(compose(words), output_dir=tmp_path / rule)
         held = json.loads((tmp_path / rule / "replay.json").read_text())
         found[rule] = held["rows"][0] | {"accept": None}
         assert held["estimate"] is False

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specframe import load
-from specframe.compose import build
+from specframe.compose import run_task
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.drafter.base import DRAFTERS
@@ -37,7 +37,7 @@ def record(folder: Path, *words: str, prompts: Sequence[str] = PROMPTS) -> Path:
     told = {word.partition("=")[0] for word in words}
     plain = [word for word in TOY if word.partition("=")[0] not in told]
     given = [*plain, "trace=full", "task.stream=false", f"prompts={file}", *words]
-    build.run(compose(given), output_dir=folder)
+    run_task.run(compose(given), output_dir=folder)
     return folder
 
 

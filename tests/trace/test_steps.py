@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from specframe import load
-from specframe.compose import build
+from specframe.compose import run_task
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.errors import IncompatibleComponents
@@ -226,7 +226,7 @@ def test_it_reads_once_a_step(
 
 def test_through_the_command(tmp_path: Path) -> None:
     words = ["drafter=lm", "trace=steps", "max_new_tokens=6", "target=toy", "prompt=abca"]
-    build.run(compose(words), output_dir=tmp_path)
+    run_task.run(compose(words), output_dir=tmp_path)
     held = lines(tmp_path)
     assert [line["kind"] for line in held][:: len(held) - 1] == ["answer", "end"]
     assert held[0]["prompt"] == "abca"

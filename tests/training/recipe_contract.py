@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import specframe
-from specframe.compose import build
+from specframe.compose import run_task
 from specframe.compose.overrides import compose
 from specframe.task.train import recipe_of
 from specframe.train.base import FrozenTarget, Recipe
@@ -61,7 +61,7 @@ def words_of(material: Path, recipe: str, *more: str) -> list[str]:
 
 def run_words(words: Sequence[str], output: Path) -> Path:
     """The folder of the head that a command left."""
-    build.run(compose(words), output_dir=output)
+    run_task.run(compose(words), output_dir=output)
     return output / "head"
 
 
