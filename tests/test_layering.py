@@ -93,7 +93,7 @@ ORDER: dict[str, str] = {
     "provider",
     "buffers": "launches passes contiguous_pass contiguous",
     "capture": "drafts forms graphs purity wrappers",
-    "drafting": "cache_view draws feeding vocabulary builder features placing ranks",
+    "drafting": "assembly cache_view draws feeding vocabulary builder features placing ranks",
     "heads": "embeddings layers medusa_net shipped model_card eagle_net head_files mtp_net choice "
     "layer_layout strict_loading fitting head_drafter medusa_file eagle_export eagle_file mtp_file",
     "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",
@@ -102,7 +102,7 @@ ORDER: dict[str, str] = {
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
     "tables page result_file readme_tables results",
-    "session": "batched stopping lane engine warmup manifest",
+    "session": "batched events stopping lane engine warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison printout",

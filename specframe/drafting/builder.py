@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specframe.drafting.draws import Drawing, meet, padded
+from specframe.drafting.assembly import assembled
+from specframe.drafting.draws import Drawing, meet
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.types import Draft, DrawCall, Frontier, How, Proposal
@@ -162,36 +163,9 @@ class TreeBuilder:
         """The draft, with dead rows appended up to `pad_to` rows."""
         if self._grown is not None:
             return self._grown
-        levels = self._levels
-        made = {
-            name: torch.cat([getattr(level, name) for level in levels])
-            for name in ("tokens", "parents", "alive")
-        }
-        depths = torch.cat([torch.full_like(level.nodes, level.depth) for level in levels])
-        parents, origin = made["parents"], torch.arange(self._count, device=depths.device)
-        row_of = origin
-        if self._kept is not None:
-            origin = torch.cat([origin[:1], self._kept])
-            row_of = torch.full_like(depths, -1)
-            row_of[origin] = torch.arange(len(origin), device=origin.device)
-            parents = torch.where(parents >= 0, row_of[parents.clamp_min(0)], parents)[origin]
-        alive, calls = made["alive"][origin], tuple(self._calls)
-        dead = pad_to - len(origin)
-        draft = Draft(
-            tokens=padded(made["tokens"][origin].clamp_min(0), dead, 0),
-            parents=padded(torch.where(alive, parents, -1), dead, -1),
-            alive=padded(alive, dead, False),
-            depths=padded(torch.where(alive, depths[origin], 0), dead, 0),
-            origin=padded(origin, dead, -1),
-            row_of=row_of,
-            depth=levels[-1].depth,
-            chain=all(len(level) == 1 for level in levels),
-            draws=calls if any(call.how != "place" for call in calls) else None,
-            calls=calls,
-            takes_aux=self._takes_aux,
-        )
-        # Made here, a captured function that grows a draft makes it too.
-        return replace(draft, seen=draft.ancestors())
+        calls = tuple(self._calls)
+        draft = assembled(self._levels, calls, kept=self._kept, pad_to=pad_to)
+        return replace(draft, takes_aux=self._takes_aux)
 
     def _root(self) -> Frontier:
         context = self.context

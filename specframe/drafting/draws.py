@@ -83,10 +83,3 @@ def meet(levels: Sequence[Frontier], frontier: Frontier, tokens: Tensor, fresh: 
         hit = family[:, None, :] & (level.tokens == tokens[:, :, None])  # [F, k, L]
         nodes = torch.where(hit.any(-1), level.nodes[hit.int().argmax(-1)], nodes)
     return nodes
-
-
-def padded(values: Tensor, count: int, fill: int) -> Tensor:
-    """values [N] with `count` more entries, where there are any to add."""
-    if count <= 0:
-        return values
-    return torch.cat([values, values.new_full((count,), fill)])

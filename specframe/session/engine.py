@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -15,7 +15,8 @@ from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.law.streams import Streams
 from specframe.loop import Decoding
 from specframe.measure.clock import Clock
-from specframe.records import Observer, StepRecord
+from specframe.records import Observer
+from specframe.session.events import Event, kinds_of, refused_token
 from specframe.session.stopping import StopConfig, build_stopping
 
 Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
@@ -23,22 +24,6 @@ _ONE_PROMPT = (
     "a prompt is one text, one list of token ids or one list of {role, content} messages; decode "
     "several prompts one after the other"
 )
-Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """One token of a stream: how it came, its id, the text it adds, and the step (0: prefill).
-
-    `rejected` events show the drafted token that lost its place to the recovered one; they belong
-    to no text. Others' `text` concatenates to the answer. `rest` has no token (-1), only what was
-    held back of a character that the answer's end cut.
-    """
-
-    kind: Kind
-    token: int
-    text: str
-    step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +189,8 @@ class Engine:
                 (token,) = emission.tokens
                 yield Event("first", token, text.add(token), step)
                 continue
-            refused = _refused(record) if show_rejected else None
-            for place, (kind, token) in enumerate(_kinds(record)):
+            refused = refused_token(record) if show_rejected else None
+            for place, (kind, token) in enumerate(kinds_of(record)):
                 if place == record.num_accepted and refused is not None:
                     yield Event("rejected", refused, self.decode([refused]), step)
                 yield Event(kind, token, text.add(token), step)
@@ -251,24 +236,3 @@ class Engine:
             vocabulary=self.parts.target.vocab_size,
             device=self.parts.target.device,
         )
-
-
-def _kinds(record: StepRecord) -> list[tuple[Kind, int]]:
-    """How each emitted token of a step came about."""
-    kinds: list[Kind] = ["accepted"] * record.num_accepted
-    if len(record.tokens) > record.num_accepted:
-        kinds.append("recovered" if _refused(record) is not None else "bonus")
-    return list(zip(kinds, record.tokens, strict=True))
-
-
-def _refused(record: StepRecord) -> int | None:
-    """The first drafted child of the last accepted row, which the emitted token replaced.
-
-    Reads the draft on the host: a diagnostic, made only when someone watches.
-    """
-    draft, last = record.draft, record.path[-1] if record.path else 0
-    if record.was_cut or draft.num_rows == 1:
-        return None
-    children = (draft.parents == last) & draft.alive
-    tokens = draft.tokens[children]
-    return int(tokens[0]) if torch.numel(tokens) else None

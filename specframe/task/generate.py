@@ -14,7 +14,8 @@ from specframe.measure.metrics import Metrics, RunSummary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt
 from specframe.records import Observer, is_warm
-from specframe.session.engine import Engine, Event, Generation, Prompt
+from specframe.session.engine import Engine, Generation, Prompt
+from specframe.session.events import Event
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.answer import Colour, Display, one_line

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specframe.measure.metrics import Metrics, RunSummary
-from specframe.session.engine import Event, Kind
+from specframe.session.events import Event, Kind
 
 Colour = Literal["auto", "always", "never"]
 STYLES: dict[Kind, Style] = {

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from specframe.errors import ConfigError
-from specframe.session.engine import Engine, Event, Generation
+from specframe.session.engine import Engine, Generation
+from specframe.session.events import Event
 from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import specframe
-from specframe.compose import run_task
+from specframe.compose import build, run_task
 from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose
 

@@ -20,7 +20,7 @@ import pytest
 
 import specframe
 from specframe.errors import ConfigError
-from specframe.session.engine import Event
+from specframe.session.events import Event
 from specframe.task.base import Job
 from specframe.task.chat import Chat
 from specframe.task.chat.dialogue import Dialogue, Interrupt

@@ -19,7 +19,8 @@ import pytest
 import specframe
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, RunSummary
-from specframe.session.engine import Engine, Event
+from specframe.session.engine import Engine
+from specframe.session.events import Event
 from specframe.session.manifest import recorded
 from specframe.task.base import Job
 from specframe.task.generate import Generate, _time_left

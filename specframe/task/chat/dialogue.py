@@ -12,7 +12,8 @@ from typing import Any
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
 from specframe.prompts.questions import conversation
-from specframe.session.engine import Engine, Event, Generation, Prompt
+from specframe.session.engine import Engine, Generation, Prompt
+from specframe.session.events import Event
 from specframe.terminal.answer import Display
 
 INTERRUPTED = "interrupted"  # finish reason of an answer that Ctrl-C ended

@@ -1,0 +1,48 @@
+"""What a stream of an answer says of each token: how it came about, and the text that it adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from specframe.records import StepRecord
+
+Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One token of a stream: how it came, its id, the text it adds, and the step (0: prefill).
+
+    `rejected` events show the drafted token that lost its place to the recovered one; they belong
+    to no text. Others' `text` concatenates to the answer. `rest` has no token (-1), only what was
+    held back of a character that the answer's end cut.
+    """
+
+    kind: Kind
+    token: int
+    text: str
+    step: int
+
+
+def kinds_of(record: StepRecord) -> list[tuple[Kind, int]]:
+    """How each emitted token of a step came about."""
+    kinds: list[Kind] = ["accepted"] * record.num_accepted
+    if len(record.tokens) > record.num_accepted:
+        kinds.append("recovered" if refused_token(record) is not None else "bonus")
+    return list(zip(kinds, record.tokens, strict=True))
+
+
+def refused_token(record: StepRecord) -> int | None:
+    """The first drafted child of the last accepted row, which the emitted token replaced.
+
+    Reads the draft on the host: a diagnostic, made only when someone watches.
+    """
+    draft, last = record.draft, record.path[-1] if record.path else 0
+    if record.was_cut or draft.num_rows == 1:
+        return None
+    children = (draft.parents == last) & draft.alive
+    tokens = draft.tokens[children]
+    return int(tokens[0]) if torch.numel(tokens) else None
