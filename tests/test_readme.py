@@ -53,7 +53,7 @@ times: 3 # tokens
 # plugins/mine/test_mine.py
 """The contract."""
 
-from tests.contract import DrafterContract
+from specframe.testing.drafters import DrafterContract
 
 
 class TestMine(DrafterContract):

@@ -26,7 +26,7 @@ from specframe.task.base import Job
 from specframe.task.profile import Profile
 from specframe.task.profile.findings import Findings
 from specframe.task.profile.roofline import roofline
-from tests.drafts import CHEAP
+from specframe.testing.drafts import CHEAP
 from tests.small_models import PROMPT, Composition, decode, drafter_of, target
 
 SMALL = Extent(rows=(1, 2, 4), contexts=(8, 24), widths=(1, 2), repeats=1)

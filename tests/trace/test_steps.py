@@ -19,10 +19,10 @@ from specframe.errors import IncompatibleComponents
 from specframe.records import StepRecord
 from specframe.task.base import TASKS, Job
 from specframe.task.generate import Generate
+from specframe.testing.host_reads import HostReads
 from specframe.trace.base import Asked
 from specframe.trace.steps import FILE, StepTrace
 from specframe.tracing.glyphs import Glyphs
-from tests.counting import HostReads
 from tests.small_models import Composition, speller, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
