@@ -13,6 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from specframe.plugins import bootstrap
 from tests import composing
+from tests.commands import Command, in_process
 
 bootstrap()
 
@@ -21,6 +22,15 @@ bootstrap()
 def repository() -> Path:
     """The folder of the checkout."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """The command line within this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return in_process(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session", autouse=True)

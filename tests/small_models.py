@@ -1,58 +1,52 @@
-"""Tiny random models in float64, a loop without a cache to compare with, and composing by hand.
-
-The matrices of these models are scaled up, so that attention decides what comes next (a wrong key
-or mask changes the text) and the head's margins are wide (a tie cannot look like a bug).
-"""
+"""The small models, trees and drafters of these tests, beside what the testing room gives."""
 
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_lowercase
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from specframe.accept.base import AcceptRule
-from specframe.accept.match import Match
 from specframe.cache.base import CacheManager
-from specframe.cache.dynamic import DynamicCache as DynamicCache
-from specframe.cache.static import StaticCache as StaticCache
-from specframe.capture.wrappers import captured
-from specframe.components import Components
+from specframe.cache.dynamic import DynamicCache
+from specframe.cache.static import StaticCache
 from specframe.drafter.base import Drafter
 from specframe.drafter.lm import LM
 from specframe.drafter.ngram import Ngram
 from specframe.drafter.none import NoDraft
-from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
-from specframe.law.streams import Streams
-from specframe.loop import Decoding
-from specframe.records import Context, StepRecord
-from specframe.runtime.base import Runtime
-from specframe.runtime.eager import Eager
-from specframe.session.engine import Engine, Settings
-from specframe.session.stopping import StopConfig, build_stopping
+from specframe.records import Context
 from specframe.target.base import Target
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
+from specframe.testing.compositions import CPU as CPU
+from specframe.testing.compositions import PROMPT as PROMPT
+from specframe.testing.compositions import RUNTIME as RUNTIME
+from specframe.testing.compositions import Composition as Composition
+from specframe.testing.compositions import Outcome as Outcome
+from specframe.testing.compositions import decode as decode
+from specframe.testing.compositions import sampling_config as sampling_config
+from specframe.testing.compositions import stop_config as stop_config
+from specframe.testing.tiny_models import LAYERS as LAYERS
+from specframe.testing.tiny_models import TINY as TINY
+from specframe.testing.tiny_models import VOCAB as VOCAB
+from specframe.testing.tiny_models import WINDOW as WINDOW
+from specframe.testing.tiny_models import assert_fresh as assert_fresh
+from specframe.testing.tiny_models import byte_tokenizer as byte_tokenizer
+from specframe.testing.tiny_models import config as config
+from specframe.testing.tiny_models import fresh_keys as fresh_keys
+from specframe.testing.tiny_models import full_logits as full_logits
+from specframe.testing.tiny_models import greedy_text, shared_model
+from specframe.testing.tiny_models import model as model
 from specframe.tree.base import ProposalKind, TreePolicy
 from specframe.tree.chain import ChainTree
 from specframe.tree.dynamic import DynamicTree
 from specframe.tree.native import NativeTree
 from specframe.tree.static import StaticTree
-from specframe.types import Frontier, How, Proposal, Rows, TargetOutput
+from specframe.types import Frontier, Proposal, Rows, TargetOutput
 
-VOCAB = 97
-LAYERS = 3
-WINDOW = 8
-TINY = ("llama", "qwen2", "qwen3", "gemma3", "gpt2", "mixtral")
-CPU = torch.device("cpu")
-RUNTIME = Eager(buckets=None)
-PROMPT = (5, 17, 42, 17, 42, 8)
+raw, oracle = shared_model, greedy_text
 LONG_PROMPT = (5, 17, 42, 17, 42, 8, 61, 3, 90, 17, 42, 8, 33, 2)  # longer than WINDOW
 
 CACHE_MAKERS: dict[str, Callable[[], CacheManager]] = {
@@ -60,64 +54,6 @@ CACHE_MAKERS: dict[str, Callable[[], CacheManager]] = {
     "static": lambda: StaticCache(capacity=None, block=16),
 }
 RANK_PATHS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [1, 1], [0, 1, 0], [1, 0, 0], [1, 0, 0, 0]]
-
-
-def config(name: str, **changes: Any) -> Any:
-    """The configuration of a tiny model of a family."""
-    import transformers as hf
-
-    sizes = {
-        "vocab_size": VOCAB,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 128,
-        "tie_word_embeddings": False,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-        **changes,
-    }
-    if name == "gpt2":
-        renamed = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer"}
-        renamed |= {"num_attention_heads": "n_head", "max_position_embeddings": "n_positions"}
-        gone = ("intermediate_size", "num_key_value_heads")
-        sizes = {renamed.get(key, key): one for key, one in sizes.items() if key not in gone}
-        return hf.GPT2Config(**sizes)
-    if name == "gemma3":
-        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
-        sizes = {"head_dim": 8, "sliding_window": WINDOW, "layer_types": kinds, **sizes}
-        return hf.Gemma3TextConfig(**sizes)
-    if name == "qwen3":
-        return hf.Qwen3Config(**{"head_dim": 8, **sizes})
-    if name == "mixtral":
-        # The default grouped matmul refuses float64, the loop over experts reads on the host.
-        more = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
-        return hf.MixtralConfig(**{**more, "experts_implementation": "batched_mm", **sizes})
-    return {"llama": hf.LlamaConfig, "qwen2": hf.Qwen2Config}[name](**sizes)
-
-
-def model(name: str, *, seed: int = 0, **changes: Any) -> Any:
-    """A fresh random model in float64, not wrapped."""
-    import transformers as hf
-
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        made = hf.AutoModelForCausalLM.from_config(config(name, **changes))
-        made = made.to(torch.float64).eval()
-    with torch.no_grad():
-        for key, weight in made.named_parameters():
-            if weight.dim() > 1:
-                weight.mul_(20 if "lm_head" in key else 10)
-    return made
-
-
-@lru_cache
-def raw(name: str) -> Any:
-    """The shared model of a family, never wrapped: what oracles run."""
-    return model(name)
 
 
 @lru_cache
@@ -151,32 +87,6 @@ def toy(*, blend: float = 0.0, vocab_size: int = 6, max_positions: int | None = 
         runtime=RUNTIME,
         draft=None,
     )
-
-
-@torch.no_grad()
-def full_logits(made: Any, tokens: Sequence[int]) -> Tensor:
-    """[T, V] logits of one forward without a cache."""
-    return made(torch.tensor([list(tokens)]), use_cache=False).logits[0]
-
-
-@lru_cache
-def oracle(name: str, prompt: tuple[int, ...], count: int) -> list[int]:
-    """Greedy text by a full forward per token."""
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(int(full_logits(raw(name), tokens)[-1].argmax()))
-    return tokens[len(prompt) :]
-
-
-def sampling_config(temperature: float = 0.0, **changes: Any) -> SamplingConfig:
-    """Plain sampling at a temperature, with `changes`."""
-    nothing = dict.fromkeys(SamplingConfig.__dataclass_fields__)
-    return SamplingConfig(**{**nothing, "temperature": temperature, **changes})
-
-
-def stop_config(**changes: Any) -> StopConfig:
-    """Nothing but the model's own end tokens, with `changes`."""
-    return StopConfig(**{"eos": "auto", "strings": None, "criteria": None, **changes})
 
 
 def tree_of(name: str, how: ProposalKind = "place") -> TreePolicy:
@@ -225,119 +135,6 @@ class Scripted(Drafter):
         return [Proposal(candidates=candidates, source="scripted")]
 
 
-def alone(slots: Tensor) -> Rows:
-    """Rows that see themselves alone, for passes whose masks do not matter."""
-    return Rows(tokens=slots, positions=slots, slots=slots, prefix=torch.zeros_like(slots))
-
-
-@dataclass(kw_only=True)
-class Composition:
-    """One component an axis and the settings of a run; unset ones are the plainest."""
-
-    target: Target
-    drafter: Drafter = field(default_factory=NoDraft)
-    tree: TreePolicy = field(default_factory=lambda: tree_of("chain"))
-    accept: AcceptRule = field(default_factory=Match)
-    cache: CacheManager = field(default_factory=DynamicCache)
-    runtime: Runtime = RUNTIME
-    how: How = "place"
-    sampling: SamplingConfig = field(default_factory=sampling_config)
-    stop: StopConfig = field(default_factory=stop_config)
-    seed: int = 0
-
-    @property
-    def parts(self) -> Components:
-        names = ("target", "drafter", "tree", "accept", "cache", "runtime", "how")
-        return Components(**{name: getattr(self, name) for name in names})
-
-    def engine(self, max_new_tokens: int = 16) -> Engine:
-        """The engine of a user."""
-        settings = Settings(
-            seed=self.seed,
-            max_new_tokens=max_new_tokens,
-            sampling=self.sampling,
-            stop=self.stop,
-            raw=True,
-        )
-        return Engine(self.parts, settings)
-
-    def decoding(self, max_new_tokens: int, observers: Sequence[Any] = ()) -> Decoding:
-        """The loop, to be stepped by hand."""
-        eos = self.target.eos_ids if self.stop.eos == "auto" else self.stop.eos
-        tokenizer = getattr(self.target.tokenizer, "tokenizer", None)
-
-        def sampling(prompt_length: int) -> Sampling:
-            return build_sampling(
-                self.sampling,
-                prompt_length=prompt_length,
-                eos=eos,
-                encode=None,
-                vocabulary=self.target.vocab_size,
-                device=self.target.device,
-            )
-
-        return Decoding(
-            captured(self.parts),
-            max_new_tokens=max_new_tokens,
-            sampling=sampling,
-            stopping=build_stopping(self.stop, eos=eos, tokenizer=tokenizer),
-            streams=lambda sequence: Streams(seed=self.seed, sequence=sequence),
-            observers=observers,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a run left: emitted tokens, one record a step, and the loop in its last state."""
-
-    tokens: list[int]
-    records: list[StepRecord]
-    loop: Decoding
-
-    @property
-    def num_accepted(self) -> int:
-        return sum(record.num_accepted for record in self.records)
-
-
-def decode(
-    composed: Composition,
-    prompt: Sequence[int] = PROMPT,
-    count: int = 16,
-    *,
-    observers: Sequence[Any] = (),
-    sequence: int = 0,
-) -> Outcome:
-    """Run to the end; after every step the cache holds all tokens but the root."""
-    loop = composed.decoding(count, observers)
-    tokens, records = loop.begin(prompt, sequence=sequence), []
-    while loop.finish_reason is None:
-        records.append(loop.step())
-        tokens += records[-1].tokens
-        assert loop.context.tokens == [*prompt, *tokens]
-        assert composed.cache.lengths[0] == len(loop.context) - 1
-        assert composed.cache.extents[0] == composed.cache.lengths[0]
-        assert len(records[-1].path) == len(records[-1].tokens) - 1
-    return Outcome(tokens=tokens, records=records, loop=loop)
-
-
-def fresh_keys(made: Any, tokens: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values [1, heads, T, size] of each layer by transformers' own prefill."""
-    from transformers import DynamicCache
-
-    held = DynamicCache()  # without a configuration no layer forgets what left its window
-    name = "cache" if "cache" in inspect.signature(made.forward).parameters else "past_key_values"
-    with torch.no_grad():
-        made(torch.tensor([list(tokens)]), use_cache=True, **{name: held})
-    return [(layer.keys, layer.values) for layer in held.layers]
-
-
-def assert_fresh(cache: CacheManager, made: Any, tokens: Sequence[int]) -> None:
-    """The cache holds exactly what a prefill of tokens[:length] would leave."""
-    for layer, expected in enumerate(fresh_keys(made, tokens[: cache.lengths[0]])):
-        for held, wanted in zip(cache.committed(layer), expected, strict=True):
-            torch.testing.assert_close(held, wanted, rtol=0, atol=1e-9)
-
-
 # A tree of seven rows with three branches; tokens are arbitrary.
 TREE_TOKENS = (8, 11, 12, 13, 14, 15, 16)
 TREE_PARENTS = (-1, 0, 0, 1, 1, 2, 3)
@@ -376,24 +173,6 @@ def prefilled(made: Target, prompt: Sequence[int], cache: str = "dynamic") -> Ca
         held.open(0, columns=len(prompt) + 64, device=CPU)
         made.prefill(prompt, held)
     return held
-
-
-def byte_tokenizer(*, bos: bool = False) -> Any:
-    """Every byte is a token; one family adds a first token to a text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {"<s>": 0, "</s>": 1, **{one: i + 2 for i, one in enumerate(letters)}}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(["<s>", "</s>"])
-    if bos:
-        made.post_processor = processors.TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", 0)]
-        )
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
 
 
 @lru_cache

@@ -17,9 +17,9 @@ from specframe.law.streams import Streams
 from specframe.records import Context, StepRecord
 from specframe.session.stopping import Stopping
 from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
+from specframe.testing.drafts import plain_sampling
 from specframe.tree.chain import ChainTree
 from specframe.types import TargetOutput
-from tests.drafts import plain_sampling
 from tests.methods import Cascade
 from tests.small_models import (
     CACHE_MAKERS,

@@ -28,9 +28,9 @@ from specframe.errors import IncompatibleComponents
 from specframe.session.engine import Engine
 from specframe.target import hf
 from specframe.target.base import TARGETS
+from specframe.testing.defaults import costs_words
 from specframe.tree.base import TREES
 from tests import small_models as models
-from tests.contract import costs_of
 from tests.heads.small_heads import words_for
 
 COUNT = 10
@@ -134,7 +134,7 @@ def engine(row: dict[str, str]) -> Engine:
     """The engine of a row."""
     words = [f"{key}={value}" for key, value in row.items() if key != "target"]
     family = row["target"]
-    words += [*head(row["drafter"], family), *costs_of(row["tree"])]
+    words += [*head(row["drafter"], family), *costs_words(row["tree"])]
     if family == "toy":
         return load(["target=toy", f"seed={SEED}", *words])
     words += ["target=hf", f"target.path=tiny://{family}", "target.dtype=float64"]

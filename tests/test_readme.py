@@ -39,6 +39,51 @@ FENCED = re.compile(
 )
 BLOCK = re.compile(r"^```\w+\n# plugins/(\S+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+SAMPLE = '''
+```python
+# plugins/mine/mine.py
+"""Says the last token again."""
+
+from collections.abc import Sequence
+
+from specframe.drafter.base import DRAFTERS, Continuation, Retrieval
+
+
+@DRAFTERS.register("mine")
+class Mine(Retrieval):
+    """Proposes the last token `times` times. Lossless. Needs nothing. Source: none."""
+
+    def __init__(self, *, times: int) -> None:
+        self.times = times
+
+    def continuations(self) -> Sequence[Continuation]:
+        return [Continuation([self.context.tokens[-1]] * self.times)]
+```
+
+and its numbers:
+
+```yaml
+# plugins/mine/conf/drafter/mine.yaml
+name: mine
+times: 3 # tokens
+```
+
+```python
+# plugins/mine/test_mine.py
+"""The contract."""
+
+from specframe.testing.drafters import DrafterContract
+
+
+class TestMine(DrafterContract):
+    word = "mine"
+```
+
+```bash
+python -m specframe drafter=mine target=toy
+```
+'''
+
 RUN = """
 import sys
 from specframe import load

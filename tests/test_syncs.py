@@ -16,9 +16,9 @@ from specframe.drafter.none import NoDraft
 from specframe.law.sampling import Sampling
 from specframe.loop import Decoding
 from specframe.target.base import Target
+from specframe.testing.defaults import component
+from specframe.testing.host_reads import HostReads
 from specframe.types import Frontier, How, Proposal
-from tests.contract import make
-from tests.counting import HostReads
 from tests.methods import Cascade, EarlyExit, Lookahead, Recycling
 from tests.small_models import (
     CACHE_MAKERS,
@@ -91,7 +91,7 @@ def compose(family: str, drafter: str, tree: str, rule: str, how: How, **more: A
         target=model,
         drafter=drafter_of(drafter, family, more.pop("cache_name", "dynamic")),
         tree=tree_of(tree, how),
-        accept=make("accept", rule),
+        accept=component("accept", rule),
         how=how,
         **more,
     )

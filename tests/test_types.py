@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from specframe.records import Context, InnerLoop
+from specframe.testing.drafts import check_visibility
 from specframe.types import Draft, Frontier, Proposal
-from tests.drafts import check_visibility
 from tests.small_models import Composition, toy
 
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ import torch
 
 from specframe.drafter.base import DRAFTERS
 from specframe.records import Context
+from specframe.testing.drafters import DrafterContract
 from specframe.types import TargetOutput
-from tests.contract import DrafterContract
 
 
 class TestHello(DrafterContract):

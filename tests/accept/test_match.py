@@ -9,12 +9,11 @@ from specframe.accept.match import Match
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
-from specframe.types import Draft, How, Verdict
-from tests.accept.steps import (
+from specframe.testing.verify_steps import (
     SHAPES,
     Grow,
     Path,
-    Table,
+    PathLaws,
     V,
     builder,
     chain,
@@ -24,11 +23,12 @@ from tests.accept.steps import (
     plain_sampling,
     step_error,
 )
+from specframe.types import Draft, How, Verdict
 
 HOWS: tuple[How, ...] = ("place", "iid", "wor", "coupled")
 
 
-def autoregressive(target: Table, rng: Streams, count: int) -> Path:
+def autoregressive(target: PathLaws, rng: Streams, count: int) -> Path:
     """What sampling token by token with the target noise gives."""
     tokens: Path = ()
     for place in range(count):
@@ -40,10 +40,10 @@ def autoregressive(target: Table, rng: Streams, count: int) -> Path:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("grow", [*SHAPES.values(), keep_likely], ids=[*SHAPES, "pruned"])
 def test_same_noise_same_text(grow: Grow, how: How) -> None:
-    target, depths = Table(0), set()
+    target, depths = PathLaws(0), set()
     for seed in range(12):
         rng = Streams(seed=seed)
-        draft = grow(builder(rng, how), Table(seed))
+        draft = grow(builder(rng, how), PathLaws(seed))
         tokens = emitted(Match().decide(draft, laws_of(draft, target), rng))
         assert tokens == autoregressive(target, rng, 3)[: len(tokens)]
         depths.add(len(tokens))
@@ -57,7 +57,7 @@ def test_one_step_is_exact(grow: Grow, how: How) -> None:
 
 
 def test_coupled_draws_of_a_perfect_draft_are_accepted_in_full() -> None:
-    target = Table(0)
+    target = PathLaws(0)
     for seed in range(30):
         rng = Streams(seed=seed)
         draft = chain(builder(rng, "coupled"), target)
@@ -65,7 +65,7 @@ def test_coupled_draws_of_a_perfect_draft_are_accepted_in_full() -> None:
 
 
 def test_placed_children_are_accepted_with_their_target_probability() -> None:
-    target, source, count, hits = Table(5), Table(6), 3000, 0
+    target, source, count, hits = PathLaws(5), PathLaws(6), 3000, 0
     draft = SHAPES["siblings"](builder(Streams(seed=0), "place"), source)
     laws = laws_of(draft, target)
     expected = float(target.at(())[draft.tokens[1:3]].sum())
@@ -75,7 +75,7 @@ def test_placed_children_are_accepted_with_their_target_probability() -> None:
 
 
 def test_temperature_zero_takes_the_arg_max_of_every_node() -> None:
-    sampling, target = plain_sampling(0.0), Table(0)
+    sampling, target = plain_sampling(0.0), PathLaws(0)
     draft = SHAPES["bushy"](builder(Streams(seed=0), "place", sampling), target)
     tokens = emitted(Match().decide(draft, laws_of(draft, target, sampling), Streams(seed=9)))
     greedy: Path = ()
@@ -119,5 +119,5 @@ def test_a_dead_twin_of_the_targets_token_is_not_walked() -> None:
 
     draft = grow(builder(Streams(seed=0), "place"))
     for seed in range(10):
-        verdict = Match().decide(draft, laws_of(draft, Table(0)), Streams(seed=seed))
-        assert verdict.path[0].tolist() == [-1]
+        verdict = Match().decide(draft, laws_of(draft, PathLaws(0)), Streams(seed=seed))
+        assert verdict.path.tolist() == [-1]

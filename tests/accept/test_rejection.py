@@ -12,11 +12,10 @@ from specframe.accept.rejection import Rejection
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.streams import Stream, Streams
 from specframe.task.certify.broken import NoResidual
-from specframe.types import Draft, DrawCall, How, Proposal
-from tests.accept.steps import (
+from specframe.testing.verify_steps import (
     SHAPES,
     Grow,
-    Table,
+    PathLaws,
     builder,
     bushy,
     chain,
@@ -31,6 +30,7 @@ from tests.accept.steps import (
     step_law,
     with_records,
 )
+from specframe.types import Draft, DrawCall, How, Proposal
 
 EXACT = 1e-12
 DRAWN: tuple[How, ...] = ("iid", "wor")
@@ -58,26 +58,26 @@ def test_one_step_is_exact_for_degenerate_laws(
     target: list[float], source: list[float], how: How
 ) -> None:
     for shape in ("chain", "bushy"):
-        p, q = Table(laws=target), Table(laws=source)
+        p, q = PathLaws(laws=target), PathLaws(laws=source)
         assert step_error(Rejection(), SHAPES[shape], how, target=p, source=q) < EXACT
 
 
-def placed_then_drawn(build: TreeBuilder, source: Table) -> Draft:
+def placed_then_drawn(build: TreeBuilder, source: PathLaws) -> Draft:
     build.place(build.root, torch.tensor([[1]]))
     build.draw(build.root, source.proposal(build.root), 2, "wor")
     return build.build()
 
 
-def drawn_then_placed(build: TreeBuilder, source: Table) -> Draft:
+def drawn_then_placed(build: TreeBuilder, source: PathLaws) -> Draft:
     children = build.draw(build.root, source.proposal(build.root), 2, "iid")
     build.place(build.root, torch.tensor([[0, 1]]))
     build.draw(children, source.proposal(children), 1, "iid")
     return build.build()
 
 
-def two_sources(build: TreeBuilder, source: Table) -> Draft:
+def two_sources(build: TreeBuilder, source: PathLaws) -> Draft:
     build.draw(build.root, source.proposal(build.root), 1, "iid")
-    build.draw(build.root, Table(7).proposal(build.root), 2, "wor")
+    build.draw(build.root, PathLaws(7).proposal(build.root), 2, "wor")
     return build.build()
 
 
@@ -86,7 +86,7 @@ def test_several_calls_at_one_node_are_exact(grow: Grow) -> None:
     assert step_error(Rejection(), grow, "iid") < EXACT
 
 
-def smaller_vocabulary(build: TreeBuilder, source: Table) -> Draft:
+def smaller_vocabulary(build: TreeBuilder, source: PathLaws) -> Draft:
     full = source.proposal(build.root)
     assert full.logits is not None
     proposal = Proposal(logits=full.logits[:, :2], ids=torch.tensor([2, 0]))
@@ -100,7 +100,7 @@ def test_a_source_with_a_smaller_vocabulary_is_exact(how: How) -> None:
 
 
 def test_how_many_siblings_may_depend_on_earlier_ones() -> None:
-    def grow(build: TreeBuilder, source: Table) -> Draft:
+    def grow(build: TreeBuilder, source: PathLaws) -> Draft:
         first = build.draw(build.root, source.proposal(build.root), 1, "iid")
         if int(first.tokens) == 0:
             build.draw(build.root, source.proposal(build.root), 1, "iid")
@@ -110,7 +110,7 @@ def test_how_many_siblings_may_depend_on_earlier_ones() -> None:
 
 
 def test_a_chain_accepts_one_minus_the_total_variation() -> None:
-    p, q = Table(0), Table(1)
+    p, q = PathLaws(0), PathLaws(1)
     law = step_law(Rejection(), chain, p, q, "iid")
     accepted = sum(probability for tokens, probability in law.items() if len(tokens) > 1)
     assert accepted == pytest.approx(float(torch.minimum(p.at(()), q.at(())).sum()), abs=EXACT)
@@ -119,7 +119,7 @@ def test_a_chain_accepts_one_minus_the_total_variation() -> None:
 @pytest.mark.parametrize("how", DRAWN)
 @pytest.mark.parametrize("shape", ["chain", "bushy"])
 def test_a_perfect_draft_is_accepted_down_to_a_leaf(shape: str, how: How) -> None:
-    law = step_law(Rejection(), SHAPES[shape], Table(0), Table(0), how)
+    law = step_law(Rejection(), SHAPES[shape], PathLaws(0), PathLaws(0), how)
     short = sum(probability for tokens, probability in law.items() if len(tokens) < 3)
     # Of equal laws the first draw is always kept; only the bushy tree's first child goes deeper.
     assert short < EXACT
@@ -132,7 +132,7 @@ def test_duplicates_keep_their_draws() -> None:
         ) -> Tensor:
             return torch.ones(probs.shape[0], dtype=torch.long)
 
-    draft = siblings(builder(Always(seed=0), "iid"), Table(1))
+    draft = siblings(builder(Always(seed=0), "iid"), PathLaws(1))
     assert draft.draws is not None
     (call,) = draft.draws
     assert call.tokens.tolist() == [[1, 1]]
@@ -148,9 +148,9 @@ def test_later_draws_without_replacement_are_tested_with_the_conditional_law() -
             asked.append(super().proposal_probs(trial, call, law, token)[0])
             return asked[-1][None]
 
-    source = Table(1)
+    source = PathLaws(1)
     draft = siblings(builder(Streams(seed=0), "wor"), source)
-    Spy().decide(draft, laws_of(draft, Table(0)), Streams(seed=0))
+    Spy().decide(draft, laws_of(draft, PathLaws(0)), Streams(seed=0))
     first, second = asked[:2]
     torch.testing.assert_close(first, source.at(()))
     assert draft.draws is not None
@@ -175,7 +175,7 @@ class Unlucky(Streams):
 
 
 def test_the_luckiest_coin_does_not_accept_a_token_of_probability_zero() -> None:
-    p, q = Table(laws=[0.0, 0.4, 0.6]), Table(laws=[1.0, 0.0, 0.0])
+    p, q = PathLaws(laws=[0.0, 0.4, 0.6]), PathLaws(laws=[1.0, 0.0, 0.0])
     draft = chain(builder(Streams(seed=0), "iid"), q)
     assert draft.tokens[1] == 0
     verdict = Rejection().decide(draft, laws_of(draft, p), Lowest(seed=0))
@@ -183,7 +183,7 @@ def test_the_luckiest_coin_does_not_accept_a_token_of_probability_zero() -> None
 
 
 def test_a_zero_residual_falls_back_to_the_target() -> None:
-    p = Table(laws=[0.0, 0.4, 0.6])
+    p = PathLaws(laws=[0.0, 0.4, 0.6])
     seen = set()
     for seed in range(20):
         draft = siblings(builder(Streams(seed=seed), "iid"), p)
@@ -212,7 +212,7 @@ def test_control_draws_without_replacement_not_renormalised() -> None:
     assert first_token_error(Unnormalised(), siblings, "wor") > 0.08
 
 
-def best_as_if_drawn(build: TreeBuilder, source: Table) -> Draft:
+def best_as_if_drawn(build: TreeBuilder, source: PathLaws) -> Draft:
     draft = siblings(build, source)
     law = source.at(())[None]
     tokens = draft.tokens[None, 1:3]
@@ -266,7 +266,7 @@ def test_control_drawn_nodes_pruned_by_their_own_probability(how: How) -> None:
     assert first_token_error(Rejection(), keep_likely, how) > 0.05
 
 
-def keep_if_it_goes_on_well(build: TreeBuilder, source: Table) -> Draft:
+def keep_if_it_goes_on_well(build: TreeBuilder, source: PathLaws) -> Draft:
     first = build.extend(build.root, source.proposal(build.root), 1)
     second = build.extend(first, source.proposal(first), 1)
     if source.at(first.paths[0].tolist())[second.tokens] < 0.5:
@@ -284,13 +284,13 @@ def test_pruning_placed_nodes_is_harmless() -> None:
 
 @pytest.mark.parametrize("how", ["place", *DRAWN])
 def test_temperature_zero_is_the_greedy_limit(how: How) -> None:
-    sampling, target = plain_sampling(0.0), Table(0)
+    sampling, target = plain_sampling(0.0), PathLaws(0)
     greedy: tuple[int, ...] = ()
     for _ in range(3):
         greedy = (*greedy, int(target.at(greedy).argmax()))
     for grow in (chain, second_branch, bushy):
         for seed in range(5):
-            draft = grow(builder(Streams(seed=seed), how, sampling), Table(seed))
+            draft = grow(builder(Streams(seed=seed), how, sampling), PathLaws(seed))
             laws = laws_of(draft, target, sampling)
             tokens = emitted(Rejection().decide(draft, laws, Streams(seed=seed)))
             assert tokens == greedy[: len(tokens)]
@@ -300,7 +300,7 @@ def test_temperature_zero_is_the_greedy_limit(how: How) -> None:
 def test_words_are_the_ratio_and_the_coin_of_each_test(how: How) -> None:
     refused = 0
     for seed in range(30):
-        target, source, rng = Table(seed), Table(seed + 100), Streams(seed=seed)
+        target, source, rng = PathLaws(seed), PathLaws(seed + 100), Streams(seed=seed)
         draft = SHAPES["siblings"](builder(rng, how), source)
         laws = laws_of(draft, target)
         verdict = Rejection().decide(draft, laws, rng)

@@ -12,10 +12,9 @@ from specframe.accept.typical import Typical
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
-from specframe.types import Draft
-from tests.accept.steps import (
+from specframe.testing.verify_steps import (
     Path,
-    Table,
+    PathLaws,
     builder,
     chain,
     emitted,
@@ -24,6 +23,7 @@ from tests.accept.steps import (
     row_paths,
     step_error,
 )
+from specframe.types import Draft
 
 EPSILON, DELTA = 0.09, 0.3
 
@@ -58,7 +58,7 @@ def keeps(law: Tensor, token: int) -> bool:
 def test_a_token_is_kept_by_its_threshold(temperature: float) -> None:
     seen = set()
     for seed in range(30):
-        target, sampling = Table(seed), plain_sampling(temperature)
+        target, sampling = PathLaws(seed), plain_sampling(temperature)
         law = target.at(())
         posterior = law if temperature else (law.log() / 0.7).softmax(-1)
         for token in range(3):
@@ -71,7 +71,7 @@ def test_a_token_is_kept_by_its_threshold(temperature: float) -> None:
 
 
 def test_the_longest_kept_path_wins_and_of_those_the_likeliest() -> None:
-    target = Table(laws=[0.5, 0.3, 0.2])
+    target = PathLaws(laws=[0.5, 0.3, 0.2])
     draft = placed((0,), (1,), (2,), (1, 1), (2, 0), (2, 2))
     verdict = rule().decide(draft, laws_of(draft, target), Streams(seed=0))
     # (2, 0) has 0.2 * 0.5, above 0.3 * 0.3 of (1, 1) and 0.2 * 0.2 of (2, 2).
@@ -79,14 +79,14 @@ def test_the_longest_kept_path_wins_and_of_those_the_likeliest() -> None:
 
 
 def test_a_kept_child_of_a_refused_node_does_not_count() -> None:
-    target = Table(laws=[0.9, 0.09, 0.01])
+    target = PathLaws(laws=[0.9, 0.09, 0.01])
     draft = placed((2,), (2, 0))
     verdict = rule().decide(draft, laws_of(draft, target), Streams(seed=0))
     assert int(verdict.count) == 1
 
 
 def test_the_last_token_is_the_arg_max_at_temperature_zero() -> None:
-    target = Table(3)
+    target = PathLaws(3)
     draft = placed((0,), (1,), (2,))
     laws = laws_of(draft, target, plain_sampling(0.0))
     tokens = emitted(rule().decide(draft, laws, Streams(seed=0)))
@@ -96,7 +96,7 @@ def test_the_last_token_is_the_arg_max_at_temperature_zero() -> None:
 
 
 def test_the_last_token_is_sampled_with_the_target_noise_above_it() -> None:
-    target = Table(3)
+    target = PathLaws(3)
     draft = placed((0,))
     last = set()
     for seed in range(20):
@@ -109,7 +109,7 @@ def test_the_last_token_is_sampled_with_the_target_noise_above_it() -> None:
 
 
 def test_path_dependent_laws_are_judged_with_each_nodes_own_prefix() -> None:
-    target = Table(laws=[0.6, 0.25, 0.15])
+    target = PathLaws(laws=[0.6, 0.25, 0.15])
     penalised = plain_sampling(1.0, repetition_penalty=4.0)
     draft = placed((0,), (1,), (0, 0), (0, 1), (1, 1))
     laws = laws_of(draft, target, penalised)
@@ -138,13 +138,13 @@ def test_it_is_lossy_and_says_so(how: str) -> None:
 
 def test_an_epsilon_of_one_and_a_huge_delta_keep_nothing() -> None:
     draft = placed((0,), (1,), (2,))
-    laws = laws_of(draft, Table(0))
+    laws = laws_of(draft, PathLaws(0))
     verdict = rule(epsilon=1.0, delta=1e9).decide(draft, laws, Streams(seed=0))
     assert int(verdict.count) == 1
 
 
 def test_words_are_the_threshold_and_the_probability() -> None:
-    target = Table(laws=[0.05, 0.25, 0.7])
+    target = PathLaws(laws=[0.05, 0.25, 0.7])
     draft = placed((0,), (1,), (2,), (0, 2), (2, 0))
     laws = laws_of(draft, target)
     verdict = rule().decide(draft, laws, Streams(seed=0))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from specframe.cache.dynamic import DynamicCache
-from tests.small_models import CPU, alone
+from specframe.testing.caches import alone
+from tests.small_models import CPU
 
 
 def test_attention_sees_no_more_than_was_reserved() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from specframe.cache.static import StaticCache
-from tests.small_models import CPU, alone
+from specframe.testing.caches import alone
+from tests.small_models import CPU
 
 
 def fill(cache: StaticCache, count: int) -> None:

@@ -11,8 +11,8 @@ import specframe
 from specframe.costs.fingerprint import fingerprint
 from specframe.costs.provider import provide_costs
 from specframe.errors import ConfigError
+from specframe.testing.drafts import CHEAP
 from tests.costs.toy_engines import config_of, engine_of
-from tests.drafts import CHEAP
 
 
 def test_without_a_table_a_short_one_is_measured_once(capsys: pytest.CaptureFixture[str]) -> None:

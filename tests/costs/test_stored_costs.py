@@ -6,8 +6,8 @@ import pytest
 
 from specframe.costs.fingerprint import differences, fingerprint
 from specframe.costs.stored_costs import costs_file, load_costs, save_costs
+from specframe.testing.drafts import CHEAP
 from tests.costs.toy_engines import config_of, engine_of
-from tests.drafts import CHEAP
 
 
 def test_a_table_is_kept_and_found_by_its_fingerprint_alone() -> None:

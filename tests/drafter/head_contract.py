@@ -23,10 +23,10 @@ from specframe.cache.base import CacheManager
 from specframe.records import Context
 from specframe.target.hf import HF
 from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.testing.host_reads import HostReads
 from specframe.tree.chain import ChainTree
 from specframe.tree.static import StaticTree
 from specframe.types import How
-from tests.counting import HostReads
 from tests.golden.runs import CPU, root
 from tests.small_models import (
     CACHE_MAKERS,

@@ -22,9 +22,9 @@ from specframe.records import StepRecord
 from specframe.session.stopping import Stopping
 from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
 from specframe.task.certify.law_checks import sampled_law
+from specframe.testing.host_reads import HostReads
 from specframe.tree.chain import ChainTree
 from specframe.types import How
-from tests.counting import HostReads
 from tests.small_models import (
     PROMPT,
     Composition,

@@ -8,7 +8,7 @@ import pytest
 
 from specframe.drafter.base import DRAFTERS
 from specframe.target.toy import Toy
-from tests.contract import DrafterContract
+from specframe.testing.drafters import DrafterContract
 from tests.heads.small_heads import words_for
 
 

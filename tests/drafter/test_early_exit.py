@@ -19,8 +19,8 @@ from specframe.errors import ConfigError
 from specframe.runtime.eager import Eager
 from specframe.target.hf import HF
 from specframe.tree.base import Source, TreePolicy
+from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Frontier, Proposal
-from tests import small_models as models
 from tests.drafter.layer_contract import Method, PartialLayersContract
 from tests.drafter.slow_layers import (
     TREES,
@@ -183,18 +183,21 @@ class Patchy(EarlyExit):
 
 @pytest.mark.parametrize("buckets", [None, [3, 8, 16, 64]])
 @pytest.mark.parametrize("family", TINY)
-def test_dead_rows_and_paths_other_than_the_first(
-    family: str, buckets: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_rows_and_paths_other_than_the_first(family: str, buckets: list[int] | None) -> None:
     """Missing, repeated and padded nodes among those that are expanded, pruned and completed."""
-    monkeypatch.setattr(models, "RUNTIME", Eager(buckets=buckets))
     for tree in (
-        models.DynamicTree(depth=3, top_k=4, max_nodes=30, proposal="place"),
+        DynamicTree(depth=3, top_k=4, max_nodes=30, proposal="place"),
         tree_of("static"),
     ):
         cache, drafter = CACHE_MAKERS["dynamic"](), Patchy(layer=2, target=target(family))
         drafter.text = [*LONG_PROMPT, *oracle(family, LONG_PROMPT, COUNT)]
-        made = Composition(target=target(family), drafter=drafter, tree=tree, cache=cache)
+        made = Composition(
+            target=target(family),
+            drafter=drafter,
+            tree=tree,
+            cache=cache,
+            runtime=Eager(buckets=buckets),
+        )
         outcome = decode(made, LONG_PROMPT, COUNT)
         assert outcome.tokens == oracle(family, LONG_PROMPT, COUNT)
         assert_fresh(cache, raw(family), outcome.loop.context.tokens)

@@ -16,10 +16,10 @@ from specframe.errors import IncompatibleComponents
 from specframe.lookup.lookahead_window import window_pattern
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
+from specframe.testing.defaults import component
 from specframe.tree.chain import ChainTree
 from specframe.tree.native import NativeTree
 from specframe.types import Draft
-from tests.contract import make
 from tests.drafter.edges import ends_within, law_error, small_table
 from tests.drafter.slow_accounts import Window, likeliest, num_nodes, one_pass, whole
 from tests.small_models import (
@@ -381,4 +381,4 @@ def test_rows_of_the_window_are_counted() -> None:
     counted: Metrics = meter.end()
     assert counted.num_draft_rows == sum(rows)
     assert max(rows) > 12
-    assert make("drafter", "lookahead").traits.needs.aux_rows == 11
+    assert component("drafter", "lookahead").needs.aux_rows == 11

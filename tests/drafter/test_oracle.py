@@ -23,11 +23,11 @@ from specframe.planning.rank_paths import expected_length, worth
 from specframe.records import StepRecord
 from specframe.session.engine import Engine
 from specframe.terminal.answer import one_line
+from specframe.testing.host_reads import HostReads
 from specframe.tree.base import TreePolicy
 from specframe.tree.chain import ChainTree
 from specframe.tree.static import StaticTree
 from specframe.types import Draft
-from tests.counting import HostReads
 from tests.small_models import PROMPT, Composition, decode, oracle, sampling_config, target, tree_of
 from tests.test_syncs import read_in
 

@@ -19,8 +19,8 @@ from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.lookup.ngram_pool import NgramPool
 from specframe.target.base import Target
 from specframe.target.hf import HF
+from specframe.testing.host_reads import HostReads
 from specframe.tree.native import NativeTree
-from tests.counting import HostReads
 from tests.drafter.edges import ends_within, law_error, report_of_three, small_table
 from tests.drafter.slow_accounts import Window, likeliest, num_nodes, one_pass, whole
 from tests.small_models import (

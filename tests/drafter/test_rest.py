@@ -16,8 +16,8 @@ from specframe import load
 from specframe.drafter.rest import Rest
 from specframe.errors import ConfigError
 from specframe.records import Context
+from specframe.testing.defaults import component
 from specframe.types import Budget, TargetOutput
-from tests.contract import make as make_tree
 from tests.lookup.test_suffix_automaton import ends
 from tests.small_models import Composition, decode, oracle, target, toy, tree_of
 
@@ -130,7 +130,7 @@ def test_a_text_it_holds_is_accepted_in_full(tmp_path: Path) -> None:
     made = Composition(
         target=target("llama"),
         drafter=drafter(store(tmp_path, [text]), target=target("llama"), min_match=1),
-        tree=make_tree("tree", "native", proposal="place", depth=10, max_nodes=64),
+        tree=component("tree", "native", proposal="place", depth=10, max_nodes=64),
     )
     outcome = decode(made, (5, 17, 42), 45)
     assert outcome.tokens == text

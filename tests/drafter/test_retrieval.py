@@ -9,9 +9,9 @@ import torch
 
 from specframe.drafter.base import Continuation, Retrieval
 from specframe.records import Context
+from specframe.testing.defaults import component
+from specframe.testing.drafts import builder, paths
 from specframe.types import Budget, TargetOutput
-from tests.contract import make
-from tests.drafts import builder, paths
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))
 HELD = [
@@ -45,7 +45,7 @@ def begun(held: Sequence[Continuation] = HELD) -> Held:
 def grown(drafter: Held, tree: str, **numbers: object) -> list[tuple[int, ...]]:
     """Token paths of one draft."""
     made = builder()
-    policy = make("tree", tree, proposal="place", **numbers)
+    policy = component("tree", tree, proposal="place", **numbers)
     policy.grow(made, drafter, Budget(rows=policy.max_nodes, depth=policy.depth))
     return paths(made.build())
 
@@ -84,7 +84,7 @@ def test_a_full_trie_lacks_the_lightest() -> None:
 
 def test_scores_are_shares_of_the_parent() -> None:
     made = builder()
-    make("tree", "dynamic", proposal="place").grow(made, begun(), Budget(rows=16, depth=5))
+    component("tree", "dynamic", proposal="place").grow(made, begun(), Budget(rows=16, depth=5))
     nodes = made.nodes()
     scores = dict(zip(nodes.tokens.tolist(), nodes.scores.exp().tolist(), strict=True))
     assert scores[4] == pytest.approx(0.7)

@@ -25,11 +25,11 @@ from specframe.session.engine import Engine
 from specframe.target.toy import Toy
 from specframe.task.certify.broken import Careless, NoResidual
 from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.testing.host_reads import HostReads
 from specframe.tree.base import dealt
 from specframe.tree.chain import ChainTree
 from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Needs, Proposal
-from tests.counting import HostReads
 from tests.methods import Lookahead, Recycling
 from tests.small_models import (
     CPU,

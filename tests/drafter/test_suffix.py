@@ -16,9 +16,9 @@ import torch
 from specframe import load
 from specframe.drafter.suffix import Suffix
 from specframe.records import Context
+from specframe.testing.defaults import component
+from specframe.testing.drafts import builder, paths
 from specframe.types import Budget, TargetOutput
-from tests.contract import make as make_tree
-from tests.drafts import builder, paths
 from tests.lookup.test_suffix_automaton import TOKENS, ends, texts
 from tests.small_models import TINY, Composition, decode, oracle, target, toy, tree_of
 
@@ -134,7 +134,7 @@ def test_no_match_no_draft(tokens: list[int]) -> None:
 def grown(made: Suffix, tree: str, **numbers: object) -> list[tuple[int, ...]]:
     """Token paths of one draft."""
     growing = builder()
-    policy = make_tree("tree", tree, proposal="place", **numbers)
+    policy = component("tree", tree, proposal="place", **numbers)
     policy.grow(growing, made, Budget(rows=policy.max_nodes, depth=policy.depth))
     return paths(growing.build())
 
@@ -164,7 +164,7 @@ def test_a_small_budget_keeps_the_likeliest() -> None:
 def test_scores_are_shares_by_count() -> None:
     made = begun([1, 2, 3, 1, 2, 4, 1, 2, 4, 1, 2], alpha=3.0)
     growing = builder()
-    policy = make_tree("tree", "dynamic", proposal="place", top_k=8, max_nodes=32, depth=8)
+    policy = component("tree", "dynamic", proposal="place", top_k=8, max_nodes=32, depth=8)
     policy.grow(growing, made, Budget(rows=32, depth=8))
     nodes = growing.nodes()
     found = dict(zip(nodes.tokens[:2].tolist(), nodes.scores[:2].exp().tolist(), strict=True))
@@ -190,7 +190,7 @@ def test_a_prompt_of_one_token() -> None:
 
 def periodic(**changes: Any) -> Composition:
     """The toy of six tokens, whose greedy text repeats itself, with deep trees."""
-    tree = make_tree("tree", "native", proposal="place", depth=32, max_nodes=64)
+    tree = component("tree", "native", proposal="place", depth=32, max_nodes=64)
     return Composition(target=toy(), drafter=drafter(max_tokens=32, **changes), tree=tree)
 
 
@@ -210,7 +210,7 @@ def test_a_said_text_is_accepted_as_fast_as_the_match_allows() -> None:
     made = Composition(
         target=target("llama"),
         drafter=drafter(max_tokens=32, max_match=64),
-        tree=make_tree("tree", "chain", proposal="place", depth=32, max_nodes=33),
+        tree=component("tree", "chain", proposal="place", depth=32, max_nodes=33),
     )
     # The drafter is told the whole text first, as if it had been in the prompt.
     made.drafter = Told(text, made.drafter)

@@ -10,8 +10,15 @@ from torch import Tensor
 
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.streams import Streams
+from specframe.testing.drafts import (
+    VOCAB,
+    TableDrafter,
+    builder,
+    check_draft,
+    paths,
+    plain_sampling,
+)
 from specframe.types import Budget, DrawCall, Frontier, How, Proposal
-from tests.drafts import VOCAB, Table, builder, check_draft, paths, plain_sampling
 
 
 def logits(seed: int = 0, rows: int = 1) -> Tensor:
@@ -156,7 +163,7 @@ class Ban:
 
 @pytest.mark.parametrize("how", ["place", "iid", "wor", "coupled"])
 def test_each_node_is_processed_with_its_own_prefix(how: How) -> None:
-    made, table = builder(how=how, processors=[Ban()]), Table(6)
+    made, table = builder(how=how, processors=[Ban()]), TableDrafter(6)
     frontier = made.root
     for _ in range(3):
         frontier = made.extend(frontier, table.expand(frontier)[0], 3)

@@ -217,7 +217,13 @@ def _in_child(work: Callable[[], object]) -> BaseProcess:
 
 def test_ctrl_c_in_a_download_leaves_nothing(stub: Stub) -> None:
     stub.pip('echo half > "$dest/half.whl"; exec sleep 30')
-    child = _in_child(lambda: package.local_folder("package://tiny"))
+
+    def download() -> None:
+        # Whatever a shell had this process ignore.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        package.local_folder("package://tiny")
+
+    child = _in_child(download)
     _until(lambda: list(stub.root.glob(".tiny-*.partial/wheels/half.whl")))
     assert child.pid is not None
     os.kill(child.pid, signal.SIGINT)

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from specframe.capture.graphs import CapturedGraph
 from specframe.runtime.base import Pass, Runtime, Tensors, Weights
 from specframe.runtime.cudagraph import GraphLaunch
-from tests.counting import is_read
+from specframe.testing.host_reads import is_read
 
 
 @dataclass

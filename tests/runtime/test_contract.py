@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specframe.runtime.base import RUNTIMES
-from tests.contract import RuntimeContract
+from specframe.testing.runtimes import RuntimeContract
 
 
 @pytest.mark.parametrize("name", RUNTIMES.names())

@@ -32,9 +32,10 @@ from specframe.runtime import cudagraph
 from specframe.runtime.base import Runtime, Tensors
 from specframe.runtime.cudagraph import CudaGraph
 from specframe.target.hf import HF
+from specframe.testing.defaults import component
+from specframe.testing.host_reads import HostReads
+from specframe.testing.runtimes import RuntimeContract
 from specframe.types import Draft, How, Verdict
-from tests.contract import RuntimeContract, make
-from tests.counting import HostReads
 from tests.heads.small_heads import LAYERS, eagle3_net, eagle_net, mtp_net
 from tests.heads.small_medusa_heads import medusa_net
 from tests.runtime.rehearsal import Rehearsal, rehearsed
@@ -101,7 +102,7 @@ def composed(
         target=target,
         drafter=drafter_on(kind, target, runtime, cache),
         tree=tree_of(tree, how),
-        accept=make("accept", word),
+        accept=component("accept", word),
         cache=CACHE_MAKERS[cache](),
         runtime=runtime,
         how=how,
@@ -413,7 +414,7 @@ def test_without_a_device_it_says_so_once(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cudagraph._tell.cache_clear()
-    made = [make("runtime", "cudagraph") for _ in range(2)]
+    made = [component("runtime", "cudagraph") for _ in range(2)]
     assert capsys.readouterr().err == (
         "specframe: runtime=cudagraph: no CUDA device here; running as eager\n"
     )
@@ -509,7 +510,7 @@ def test_shared_keys_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
 def test_graphs_are_what_is_written(kind: str, tree: str) -> None:
     runs = []
-    for runtime in (make("runtime", "cudagraph"), RUNTIME):
+    for runtime in (component("runtime", "cudagraph"), RUNTIME):
         target = HF.of(copy.deepcopy(raw("llama")).to("cuda"), runtime=runtime)
         made = Composition(
             target=target,
@@ -529,7 +530,7 @@ def test_graphs_are_what_is_written(kind: str, tree: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_broken_recording_leaves_the_device_usable() -> None:
-    runtime = make("runtime", "cudagraph")
+    runtime = component("runtime", "cudagraph")
 
     def reading(fed: Tensors, held: Tensors) -> Tensors:
         return (fed[0] + int(fed[0].sum()),)

@@ -17,9 +17,9 @@ from specframe.loop import Decoding
 from specframe.runtime.base import Pass, Tensors
 from specframe.target import hf
 from specframe.target.hf import HF
+from specframe.testing.defaults import component
+from specframe.testing.host_reads import is_read
 from specframe.types import How
-from tests.contract import make
-from tests.counting import is_read
 from tests.heads.small_heads import eagle_net
 from tests.runtime.rehearsal import decomposed, rehearsed
 from tests.small_models import CACHE_MAKERS, PROMPT, Composition, model, sampling_config, tree_of
@@ -88,7 +88,7 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
         target=target,
         drafter=Eagle.of(eagle_net(), target=target, cache=own, runtime=runtime),
         tree=tree_of(tree, how),
-        accept=make("accept", rule),
+        accept=component("accept", rule),
         cache=cache,
         runtime=runtime,
         how=how,

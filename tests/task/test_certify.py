@@ -28,6 +28,7 @@ from specframe.task.certify.broken import Careless, NoResidual
 from specframe.task.certify.certificate import Certificate
 from specframe.task.certify.law_checks import chi_square
 from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run
+from specframe.testing import defaults
 from specframe.types import Draft, Verdict
 
 QUICK = ["task=certify", "target=toy", "task.draws=300", "task.length=3", "task.tokens=12"]
@@ -71,7 +72,7 @@ def run(
 
 @pytest.mark.parametrize("dear", [False, True], ids=["drafts", "drafts nothing"])
 def test_a_tree_by_costs_is_judged_by_what_it_drafts(dear: bool, tmp_path: Path) -> None:
-    held = json.loads(Path(__file__).parents[1].joinpath("costs.json").read_text(encoding="utf-8"))
+    held = json.loads(Path(defaults.__file__).with_name("costs.json").read_text(encoding="utf-8"))
     if dear:
         held["costs"]["pass_ms"] = [[10.0, 9000.0]]
     costs = tmp_path / "costs.json"

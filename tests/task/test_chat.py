@@ -8,7 +8,6 @@ import os
 import re
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from specframe.task.base import Job
 from specframe.task.chat import Chat
 from specframe.task.chat.dialogue import Dialogue, Interrupt
 from specframe.terminal.answer import Display
+from tests.commands import Command, may_be_interrupted
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -184,19 +184,18 @@ def test_turns_come_from_the_terminal_alone(key: str) -> None:
         Chat(system=None, colour="auto", show_rejected="auto").check({key: "builtin"})
 
 
-def command(folder: Path, *words: str) -> list[str]:
+def words_of(folder: Path, *words: str) -> list[str]:
     own = ("task=chat", "target.max_positions=90000", f"hydra.run.dir={folder}")
     return [sys.executable, "-m", "specframe", *TOY, *own, *words]
 
 
-def test_in_a_pipe(tmp_path: Path) -> None:
-    done = subprocess.run(
-        command(tmp_path), input="abc\nde\n", capture_output=True, text=True, check=True
-    )
-    assert CONTROL.search(done.stdout + done.stderr) is None
+def test_in_a_pipe(tmp_path: Path, command: Command) -> None:
+    done = command(*words_of(tmp_path)[3:], typed="abc\nde\n")
+    assert done.code == 0
+    assert CONTROL.search(done.out + done.err) is None
     assert [one["prompt"] for one in lines(tmp_path)] == ["abc", "de"]
     for one in lines(tmp_path):
-        assert f"\n{one['text']}\n" in done.stdout
+        assert f"\n{one['text']}\n" in done.out
 
 
 class Terminal:
@@ -208,6 +207,7 @@ class Terminal:
         self.shown, self._seen = "", 0
         child, self.descriptor = pty.fork()
         if child == 0:
+            may_be_interrupted()
             os.execvpe(words[0], list(words), environment)
         self.child = child
 
@@ -248,7 +248,7 @@ class Terminal:
 
 
 def test_on_a_terminal(tmp_path: Path) -> None:
-    terminal = Terminal(command(tmp_path, "max_new_tokens=50000"))
+    terminal = Terminal(words_of(tmp_path, "max_new_tokens=50000"))
     terminal.wait_for(r"Ctrl-D ends[^>]*> ")
     terminal.type("abcabc\n")
     terminal.wait_for(r"\x1b\[32m\w+\x1b\[0m")  # an accepted token, in green, as it comes

@@ -25,6 +25,7 @@ from specframe.session.manifest import recorded
 from specframe.task.base import Job
 from specframe.task.generate import Generate, _time_left
 from specframe.terminal.answer import Display, plain
+from tests.commands import Command, may_be_interrupted
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -280,7 +281,7 @@ def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _time_left(summary, 1, 2001) == "about 5.6 h left"
 
 
-def command(folder: Path, *words: str) -> list[str]:
+def words_of(folder: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "specframe", *TOY, f"hydra.run.dir={folder}/run", *words]
 
 
@@ -306,23 +307,29 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
-    words = command(tmp_path, "prompt=abcabc")
+def test_on_a_terminal_and_in_a_pipe(tmp_path: Path, command: Command) -> None:
+    words = words_of(tmp_path, "prompt=abcabc")
     shown = in_terminal(words)
     assert "\x1b[32maccepted\x1b[0m  \x1b[9;31mrejected" in shown
     text = lines(tmp_path)[0]["text"]
     struck = re.sub(r"\x1b\[9;31m[^\x1b]*\x1b\[0m", "", shown)
     assert f"\n{text}\n" in re.sub(r"\x1b\[[\d;]*m|\r", "", struck)
-    piped = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert CONTROL.search(piped.stdout + piped.stderr) is None
-    assert f"\n{text}\n" in piped.stdout
+    piped = command(*words[3:])
+    assert piped.code == 0
+    assert CONTROL.search(piped.out + piped.err) is None
+    assert f"\n{text}\n" in piped.out
 
 
 def test_ctrl_c(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
     path.write_text('{"prompt": "abc"}\n' * 10_000, encoding="utf-8")
-    words = command(tmp_path, f"prompts={path}", "task.stream=false")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    words = words_of(tmp_path, f"prompts={path}", "task.stream=false")
+    with subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=may_be_interrupted,
+    ) as process:
         file = tmp_path / "run" / "generations.jsonl"
         deadline = time.monotonic() + 60
         while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from specframe.target.hf import HF
 from specframe.task.base import Job
 from specframe.task.benchmark.machine import footprint, host_gaps, idle_share, weights_bytes
 from specframe.task.benchmark.peers import PeerQuestion, Transformers
+from tests.commands import Command
 from tests.small_models import CPU, model
 from tests.task.test_peers import comparison, job, sides, task
 
@@ -179,20 +179,14 @@ def test_gaps_of_a_device(tmp_path: Path) -> None:
     assert share is not None and 0 < share < 1
 
 
-def run(tmp_path: Path, *words: str) -> str:
-    """What a command prints."""
-    command = [sys.executable, "-m", "specframe", *TINY, f"hydra.run.dir={tmp_path}", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_gpu_check_from_end_to_end(tmp_path: Path) -> None:
+def gpu_check(tmp_path: Path, command: Command) -> str:
+    """The experiment with small numbers; returns what it prints."""
     second = "target=random target.layers=3 drafter=ngram tree=chain"
     compare = f'["drafter.rates=[0.6]","drafter.rates=[0.9]","peers=transformers","{second}"]'
     words = ("experiment=gpu_check", "target=random", f"task.compare={compare}")
-    out = run(tmp_path, *words, "max_new_tokens=24", "task.passes=[1,16,64]")
+    numbers = ("max_new_tokens=24", "task.passes=[1,16,64]", f"hydra.run.dir={tmp_path}")
+    done = command(*TINY, *words, *numbers)
+    assert done.code == 0, done.err
     found = sides(tmp_path)
     assert len(found) == 8
     for one in found.values():
@@ -211,7 +205,22 @@ def test_gpu_check_from_end_to_end(tmp_path: Path) -> None:
     assert first["rows"] == [1, 16, 64] and "transformers" in first["peers"]
     assert other["peers"] == {}
     for word in ("efficiency", "draft", "verify", "gaps", "n/a", "a plain step", "GB/s", "a copy"):
-        assert word in out
+        assert word in done.out
+    return done.out
+
+
+def test_gpu_check_from_end_to_end(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_memory(monkeypatch)
+    gpu_check(tmp_path, command)
+
+
+@pytest.mark.slow
+def test_gpu_check_measures_memory_in_a_process_of_its_own(
+    tmp_path: Path, command: Command
+) -> None:
+    out = gpu_check(tmp_path, command)
     assert re.search(r"memory of the composed method alone.*peak \d+ MB", out)
 
 
@@ -239,12 +248,9 @@ def test_speed_from_end_to_end(
     assert "left out: drafter=router" in capsys.readouterr().out
 
 
-def test_no_peers_for_a_toy_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "specframe", "experiment=speed", "target=toy"]
-    done = subprocess.run(
-        [*command, f"hydra.run.dir={tmp_path}"], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if "error" in line]
+def test_no_peers_for_a_toy_is_one_line(command: Command) -> None:
+    done = command("experiment=speed", "target=toy")
+    assert done.code == 2
+    lines = [line for line in done.err.splitlines() if "error" in line]
     assert len(lines) == 1 and "use target=hf" in lines[0]
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err

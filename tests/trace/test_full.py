@@ -17,12 +17,12 @@ from specframe.compose.overrides import compose
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.task.replay.recorded import read_record
+from specframe.testing.defaults import component
+from specframe.testing.drafts import TableDrafter, builder, paths
 from specframe.trace.full import FullTrace, OneToken
 from specframe.tracing.traced_positions import ANSWERS_FILE, TracedAnswer
 from specframe.tree.dynamic import Beams, DynamicTree
 from specframe.types import Budget
-from tests.contract import make
-from tests.drafts import Table, builder, paths
 from tests.small_models import Composition, decode, drafter_of, toy
 
 TOY = ("target=toy", "max_new_tokens=16")
@@ -90,16 +90,16 @@ def test_beams_draft_the_same_and_ask_for_all_smaller_ones(seed: int, how: Any) 
     given = {"depth": 4, "top_k": 4, "max_nodes": 12, "proposal": how}
     whole, recorded = builder(how=how), builder(how=how)
     budget = Budget(rows=12, depth=4)
-    DynamicTree(**given).grow(whole, Table(seed), budget)
+    DynamicTree(**given).grow(whole, TableDrafter(seed), budget)
     beams = DynamicTree(**given).recording()
     assert isinstance(beams, Beams)
-    beams.grow(recorded, Table(seed), budget)
+    beams.grow(recorded, TableDrafter(seed), budget)
     assert paths(whole.build()) == paths(recorded.build())
     asked = _asked(recorded)
     assert len(asked) <= beams.max_expanded
     for top_k in range(1, 5):
         small = builder(how=how)
-        DynamicTree(**{**given, "top_k": top_k}).grow(small, Table(seed), budget)
+        DynamicTree(**{**given, "top_k": top_k}).grow(small, TableDrafter(seed), budget)
         assert _asked(small) <= asked
 
 
@@ -123,11 +123,11 @@ def test_a_plain_beam_would_not_do() -> None:
     for seed in range(40):
         wide = builder()
         DynamicTree(depth=4, top_k=4, max_nodes=12, proposal="place").grow(
-            wide, Table(seed), Budget(rows=12, depth=4)
+            wide, TableDrafter(seed), Budget(rows=12, depth=4)
         )
         chain = builder()
         DynamicTree(depth=4, top_k=1, max_nodes=12, proposal="place").grow(
-            chain, Table(seed), Budget(rows=12, depth=4)
+            chain, TableDrafter(seed), Budget(rows=12, depth=4)
         )
         missing += not _asked(chain) <= _asked(wide)
     assert missing
@@ -189,6 +189,6 @@ def test_one_token_is_the_targets_own() -> None:
 
 
 def test_it_takes_the_words_of_its_file() -> None:
-    assert isinstance(make("trace", "full"), FullTrace)
+    assert isinstance(component("trace", "full"), FullTrace)
     made = plan(compose(["target=toy", "drafter=lm", "trace=full", "trace.top_k=4"]))
     assert made.bound["trace"].make().top_k == 4

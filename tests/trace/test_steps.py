@@ -19,9 +19,9 @@ from specframe.errors import IncompatibleComponents
 from specframe.records import StepRecord
 from specframe.task.base import TASKS, Job
 from specframe.task.generate import Generate
+from specframe.testing.host_reads import HostReads
 from specframe.trace.base import TracedPrompt
 from specframe.trace.steps import TRACE_FILE, StepTrace
-from tests.counting import HostReads
 from tests.small_models import Composition, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch

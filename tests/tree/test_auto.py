@@ -20,11 +20,11 @@ from specframe.planning.cost_table import CostTable, DraftCost
 from specframe.planning.tree_speed import TreeSpeeds
 from specframe.records import StepRecord
 from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
+from specframe.testing.defaults import component
+from specframe.testing.drafts import builder, paths, plain_sampling
+from specframe.testing.host_reads import HostReads
 from specframe.tree.auto import AutoTree
 from specframe.types import Budget, Frontier, Proposal
-from tests.contract import make
-from tests.counting import HostReads
-from tests.drafts import builder, paths, plain_sampling
 from tests.methods import Lookahead
 from tests.small_models import (
     PROMPT,
@@ -54,7 +54,7 @@ COPIED = (5, 17, 42, 8, 61, 3, 90, 5, 17, 42, 8)  # its end has occurred
 
 
 def auto(costs: CostTable, **changes: Any) -> AutoTree:
-    made: AutoTree = make(
+    made: AutoTree = component(
         "tree", "auto", **{"proposal": "place", "depth": 4, "margin": 0.0, **changes}
     )
     return made.with_costs(costs)

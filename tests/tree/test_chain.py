@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from specframe.testing.drafts import TableDrafter, builder, paths
 from specframe.tree.chain import ChainTree
 from specframe.types import Budget
-from tests.drafts import Table, builder, paths
 
 
 def chain(depth: int) -> ChainTree:
@@ -20,14 +20,14 @@ def chain(depth: int) -> ChainTree:
 )
 def test_length(depth: int, rows: int, room: int, expected: int) -> None:
     made = builder()
-    chain(depth).grow(made, Table(0), Budget(rows=rows, depth=room))
+    chain(depth).grow(made, TableDrafter(0), Budget(rows=rows, depth=room))
     draft = made.build()
     assert draft.num_rows - 1 == draft.depth == expected
     assert draft.chain
 
 
 def test_each_token_is_the_likeliest_after_the_last() -> None:
-    made, table = builder(root=3), Table(1)
+    made, table = builder(root=3), TableDrafter(1)
     chain(4).grow(made, table, Budget(rows=9, depth=9))
     expected, token = [], 3
     for _ in range(4):

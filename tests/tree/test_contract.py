@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specframe.testing.trees import TreeContract
 from specframe.tree.base import TREES
-from tests.contract import TreeContract
 
 
 @pytest.mark.parametrize("name", TREES.names())

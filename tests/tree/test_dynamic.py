@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from specframe.testing.drafts import VOCAB, TableDrafter, builder, check_draft, paths
 from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Frontier, Proposal
-from tests.drafts import VOCAB, Table, builder, check_draft, paths
 
 Path = tuple[int, ...]
 Ranked = Callable[[Path], list[tuple[int, float]]]  # path -> (token, log-weight), best first
@@ -48,7 +48,7 @@ def grown(policy: DynamicTree, source: object, *, temperature: float = 1.0) -> l
 
 
 def by_table(table: torch.Tensor) -> Ranked:
-    """The reference's view of a Table under root 3."""
+    """The reference's view of a TableDrafter under root 3."""
     logq = table.log_softmax(-1)
 
     def ranked(path: Path) -> list[tuple[int, float]]:
@@ -65,7 +65,7 @@ def by_table(table: torch.Tensor) -> Ranked:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_it_is_eagle_2(depth: int, top_k: int, max_nodes: int, temperature: float) -> None:
     for seed in range(4):
-        table = Table(seed)
+        table = TableDrafter(seed)
         expected = eagle2(by_table(table.table), depth=depth, top_k=top_k, max_nodes=max_nodes)
         chosen = sorted(path for _, _, path in expected[: max_nodes - 1])
         assert grown(dynamic(depth, top_k, max_nodes), table, temperature=temperature) == chosen
@@ -101,7 +101,7 @@ def test_ties_go_by_index_and_never_lose_an_ancestor(seed: int) -> None:
 
 
 def test_the_sum_of_scores_is_the_largest_possible() -> None:
-    table = Table(3)
+    table = TableDrafter(3)
     candidates = eagle2(by_table(table.table), depth=3, top_k=2, max_nodes=99)
     scores = {path: score for score, _, path in candidates}
 
@@ -119,7 +119,7 @@ def test_the_sum_of_scores_is_the_largest_possible() -> None:
 
 
 def test_one_child_a_node_is_a_chain() -> None:
-    made, table = builder(), Table(4)
+    made, table = builder(), TableDrafter(4)
     dynamic(4, 1, 9).grow(made, table, Budget(rows=9, depth=9))
     assert made.build().chain
     likeliest, token = [], 3

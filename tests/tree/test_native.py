@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from specframe.errors import IncompatibleComponents
+from specframe.testing.drafts import builder, check_draft, paths
 from specframe.tree.native import NativeTree
 from specframe.types import Budget, Frontier, Proposal
-from tests.drafts import builder, check_draft, paths
 
 BRANCHES = [[1, 2, 3], [1, 2, 4, 5], [6], [1, 7]]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from specframe.testing.drafts import TableDrafter, builder, check_draft, paths
 from specframe.tree.base import ProposalKind
 from specframe.tree.static import StaticTree
 from specframe.types import Budget, Frontier, Proposal
-from tests.drafts import Table, builder, check_draft, paths
 
 GOOD = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 1, 0]]
 
@@ -28,7 +28,7 @@ def static(
 def grown(tree: StaticTree, *, rows: int = 40, depth: int = 9, source: Any = None) -> list[Any]:
     """Token paths of the tree over a random table."""
     made = builder()
-    tree.grow(made, source or Table(2), Budget(rows=rows, depth=depth))
+    tree.grow(made, source or TableDrafter(2), Budget(rows=rows, depth=depth))
     check_draft(made.build(), Budget(rows=rows, depth=depth))
     return paths(made.build())
 
@@ -86,7 +86,7 @@ def test_any_order_gives_one_tree() -> None:
 
 
 def test_ranks_choose_the_children() -> None:
-    table = Table(2).table
+    table = TableDrafter(2).table
 
     def nth(token: int, rank: int) -> int:
         return int(table[token].argsort(descending=True)[rank])
@@ -98,7 +98,7 @@ def test_ranks_choose_the_children() -> None:
 
 
 def test_a_rank_may_stand_alone() -> None:
-    table = Table(2).table
+    table = TableDrafter(2).table
     second = int(table[3].argsort(descending=True)[1])
     assert grown(static([[1]])) == [(second,)]
 

@@ -48,7 +48,7 @@ def builder(
     )
 
 
-class Table:
+class TableDrafter:
     """A drafter for tree tests: logits by last token from a random table, branches at random."""
 
     def __init__(self, seed: int) -> None:

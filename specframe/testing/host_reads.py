@@ -97,7 +97,7 @@ class HostReads:
 
 class _Functions(TorchFunctionMode):
     def __init__(self, reads: HostReads) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._reads = reads
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -118,7 +118,7 @@ class _Functions(TorchFunctionMode):
 
 class _Operators(TorchDispatchMode):
     def __init__(self, reads: HostReads) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._reads = reads
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

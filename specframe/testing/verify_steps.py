@@ -1,8 +1,8 @@
 """One verify step on tabulated laws, enumerated: what rules are tested with.
 
-`Table` holds p or q at every path; `step_law` grows a draft with the real builder, judges it with
-a rule, and walks every branch. A step is exact if its outcomes, continued by the target's own law,
-follow the target's law: by induction the whole text then does.
+`PathLaws` holds p or q at every path; `step_law` grows a draft with the real builder, judges it
+with a rule, and walks every branch. A step is exact if its outcomes, continued by the target's
+own law, follow the target's law: by induction the whole text then does.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from specframe.law.laws import Laws
 from specframe.law.sampling import Sampling, build_sampling
 from specframe.law.streams import Streams
 from specframe.task.certify.enumeration import Law, branches, max_error
+from specframe.testing.compositions import CPU, sampling_config
 from specframe.types import Draft, Frontier, How, Proposal, Verdict
-from tests.small_models import CPU, sampling_config
 
 V = 3
 CONTEXT = (0,)
 Path = tuple[int, ...]
-Grow = Callable[[TreeBuilder, "Table"], Draft]
+Grow = Callable[[TreeBuilder, "PathLaws"], Draft]
 
 
-class Table:
+class PathLaws:
     """Laws [V] by drafted path (its last two tokens matter), from a seed or given for all paths."""
 
     def __init__(
@@ -101,7 +101,7 @@ def row_paths(draft: Draft) -> list[Path]:
     return paths
 
 
-def laws_of(draft: Draft, target: Table, sampling: Sampling | None = None) -> Laws:
+def laws_of(draft: Draft, target: PathLaws, sampling: Sampling | None = None) -> Laws:
     """Target laws at every row of a draft."""
     return Laws(
         draft=draft,
@@ -116,7 +116,7 @@ def emitted(verdict: Verdict) -> Path:
     return tuple(verdict.tokens[0, : int(verdict.count)].tolist())
 
 
-def step_law(rule: AcceptRule, grow: Grow, target: Table, source: Table, how: How) -> Law:
+def step_law(rule: AcceptRule, grow: Grow, target: PathLaws, source: PathLaws, how: How) -> Law:
     """Law of what one step emits (sequences of different lengths)."""
     sampling = plain_sampling()
 
@@ -131,7 +131,7 @@ def step_law(rule: AcceptRule, grow: Grow, target: Table, source: Table, how: Ho
     return dict(law)
 
 
-def continued(law: Law, target: Table, length: int) -> Law:
+def continued(law: Law, target: PathLaws, length: int) -> Law:
     """Outcomes of a step continued by the target's law to `length` tokens."""
     whole: defaultdict[Path, float] = defaultdict(float)
     for tokens, probability in law.items():
@@ -141,24 +141,28 @@ def continued(law: Law, target: Table, length: int) -> Law:
 
 
 def step_error(
-    rule: AcceptRule, grow: Grow, how: How, target: Table | None = None, source: Table | None = None
+    rule: AcceptRule,
+    grow: Grow,
+    how: How,
+    target: PathLaws | None = None,
+    source: PathLaws | None = None,
 ) -> float:
     """How far one step is from exact, over sequences of 3 tokens."""
-    target, source = target or Table(0), source or Table(1)
+    target, source = target or PathLaws(0), source or PathLaws(1)
     law = step_law(rule, grow, target, source, how)
     return max_error(continued(law, target, 3), target.law(3))
 
 
 def first_token_error(rule: AcceptRule, grow: Grow, how: How) -> float:
     """How far the law of the next token alone is from the target's, on a fixed pair of laws."""
-    target, source = Table(5), Table(6)
+    target, source = PathLaws(5), PathLaws(6)
     marginal: defaultdict[Path, float] = defaultdict(float)
     for tokens, probability in step_law(rule, grow, target, source, how).items():
         marginal[tokens[:1]] += probability
     return max_error(dict(marginal), target.law(1))
 
 
-def chain(build: TreeBuilder, source: Table) -> Draft:
+def chain(build: TreeBuilder, source: PathLaws) -> Draft:
     """Two tokens in a row."""
     frontier = build.root
     for _ in range(2):
@@ -166,13 +170,13 @@ def chain(build: TreeBuilder, source: Table) -> Draft:
     return build.build()
 
 
-def siblings(build: TreeBuilder, source: Table) -> Draft:
+def siblings(build: TreeBuilder, source: PathLaws) -> Draft:
     """Two children of the root."""
     build.extend(build.root, source.proposal(build.root), 2)
     return build.build()
 
 
-def second_branch(build: TreeBuilder, source: Table) -> Draft:
+def second_branch(build: TreeBuilder, source: PathLaws) -> Draft:
     """Two children of the root; the later one has a child."""
     frontier = build.extend(build.root, source.proposal(build.root), 2)
     frontier = frontier.select(torch.tensor([1]))
@@ -180,7 +184,7 @@ def second_branch(build: TreeBuilder, source: Table) -> Draft:
     return build.build(pad_to=6)
 
 
-def bushy(build: TreeBuilder, source: Table) -> Draft:
+def bushy(build: TreeBuilder, source: PathLaws) -> Draft:
     """Two children, the first with two children of its own."""
     frontier = build.extend(build.root, source.proposal(build.root), 2)
     frontier = frontier.select(torch.tensor([0]))
@@ -199,7 +203,7 @@ SHAPES: dict[str, Grow] = {
 def with_records(grow: Grow, change: Callable[..., object]) -> Grow:
     """A draft whose draw records are tampered with by `change(call) -> call`."""
 
-    def tampered(build: TreeBuilder, source: Table) -> Draft:
+    def tampered(build: TreeBuilder, source: PathLaws) -> Draft:
         draft = grow(build, source)
         assert draft.draws is not None
         return replace(draft, draws=tuple(change(call) for call in draft.draws))  # type: ignore[misc]
@@ -207,7 +211,7 @@ def with_records(grow: Grow, change: Callable[..., object]) -> Grow:
     return tampered
 
 
-def keep_likely(build: TreeBuilder, source: Table) -> Draft:
+def keep_likely(build: TreeBuilder, source: PathLaws) -> Draft:
     """Two children of the root, of which those with q > 0.3 stay: chosen by value."""
     children = build.extend(build.root, source.proposal(build.root), 2)
     likely = source.at(())[children.tokens.clamp_min(0)] > 0.3

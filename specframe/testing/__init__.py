@@ -1,0 +1,23 @@
+"""Suites of tests that every component of an axis passes, for the shipped ones and for plug-ins.
+
+A plug-in's test derives from the suite of its axis and names its word:
+
+    from specframe.testing.drafters import DrafterContract
+
+    class TestHello(DrafterContract):
+        word = "hello"
+
+`trees`, `rules`, `caches`, `runtimes` and `targets` hold the other suites. The remaining modules
+are what tests are written with: drafts and verify steps by hand, tiny models in float64, a
+composition without the command line, and a count of what the host reads. This room needs pytest,
+and nothing else in specframe imports it.
+"""
+
+import pytest
+
+_MODULES = (
+    "caches compositions drafters drafts rules runtimes targets tiny_models trees verify_steps"
+)
+
+# A failed assertion of a suite then shows its values, as one in a test file does.
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.split()))
