@@ -148,21 +148,20 @@ def tree_paths() -> list[list[int]]:
     return paths
 
 
-def tree_rows(cache: CacheManager, order: Sequence[int] | None = None) -> Rows:
-    """The tree after the committed prefix; row r lies in the order[r]-th of the fresh slots."""
-    paths = tree_paths()
-    fresh = cache.reserve([len(paths)]).slots
-    slots = fresh if order is None else fresh[torch.tensor(order)]
-    visible = torch.zeros((len(paths), cache.width), dtype=torch.bool)
-    visible[:, : cache.lengths[0]] = True
+def tree_rows(cache: CacheManager, order: Sequence[int] = range(7)) -> Rows:
+    """The test tree behind what is committed, its rows in the slots that `order` says."""
+    fresh, length = cache.reserve([len(TREE_TOKENS)]), cache.lengths[0]
+    paths, places = tree_paths(), torch.tensor(order)
+    columns = fresh.columns[places]
+    sees = torch.zeros((len(paths), fresh.extent), dtype=torch.bool)
     for row, path in enumerate(paths):
-        visible[row, slots[path]] = True
-    depths = torch.tensor([len(path) - 1 for path in paths])
+        sees[row, columns[path]] = True
     return Rows(
         tokens=torch.tensor(TREE_TOKENS),
-        positions=cache.lengths[0] + depths,
-        slots=slots,
-        visible=visible,
+        positions=torch.tensor([length + len(path) - 1 for path in paths]),
+        slots=fresh.slots[places],
+        prefix=torch.full_like(columns, length),
+        sees=sees,
     )
 
 

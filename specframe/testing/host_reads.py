@@ -97,7 +97,7 @@ class HostReads:
 
 class _Functions(TorchFunctionMode):
     def __init__(self, reads: HostReads) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._reads = reads
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -120,4 +120,4 @@ def test_a_dead_twin_of_the_targets_token_is_not_walked() -> None:
     draft = grow(builder(Streams(seed=0), "place"))
     for seed in range(10):
         verdict = Match().decide(draft, laws_of(draft, PathLaws(0)), Streams(seed=seed))
-        assert verdict.path.tolist() == [-1]
+        assert verdict.path.tolist() == [[-1]]

@@ -21,5 +21,5 @@ class TestSmallCaches(CacheContract):
     @pytest.fixture
     def cache(self, name: str) -> CacheManager:
         cache = CACHE_MAKERS[name]()
-        cache.reset(rows=400, device=CPU)
+        cache.open(0, columns=400, device=CPU)
         return cache

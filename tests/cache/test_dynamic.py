@@ -23,7 +23,7 @@ def test_grows_by_doubling() -> None:
     cache.open(0, columns=10, device=CPU)
     sizes, addresses = set(), set()
     for token in range(1000):
-        slots = cache.reserve([1])
+        slots = cache.reserve([1]).slots
         key = torch.full((1, 1, 1, 1), float(token))
         cache.opened(alone(slots)).dense(0, key, key)
         cache.commit(slots, [1], moved=[False])
@@ -37,10 +37,10 @@ def test_grows_by_doubling() -> None:
 def test_reset_gives_memory_back() -> None:
     cache = DynamicCache()
     cache.open(0, columns=10, device=CPU)
-    slots = cache.reserve([300])
+    slots = cache.reserve([300]).slots
     cache.opened(alone(slots)).dense(0, torch.zeros(1, 1, 300, 1), torch.zeros(1, 1, 300, 1))
     cache.open(0, columns=10, device=CPU)
     assert not cache._keys
-    slots = cache.reserve([1])
+    slots = cache.reserve([1]).slots
     cache.opened(alone(slots)).dense(0, torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1))
     assert cache._keys[0].shape[2] == 128

@@ -11,7 +11,7 @@ from tests.small_models import CPU
 
 
 def fill(cache: StaticCache, count: int) -> None:
-    slots = cache.reserve([count])
+    slots = cache.reserve([count]).slots
     entries = torch.ones(1, 1, count, 1)
     cache.opened(alone(slots)).dense(0, entries, entries)
     cache.commit(slots, [count], moved=[False])
@@ -59,13 +59,13 @@ def test_capacity_is_checked_before_any_write() -> None:
 def test_numbers_that_are_not_finite_do_not_outlive_a_reset() -> None:
     cache = StaticCache(capacity=None, block=16)
     cache.open(0, columns=16, device=CPU)
-    slots = cache.reserve([9])
+    slots = cache.reserve([9]).slots
     bad = torch.full((1, 1, 9, 1), float("nan"))
     cache.opened(alone(slots)).dense(
         0, bad, bad
     )  # and neither committed nor discarded, as after an error
     cache.open(0, columns=16, device=CPU)
-    slots = cache.reserve([1])
+    slots = cache.reserve([1]).slots
     keys, values = cache.opened(alone(slots)).dense(
         0, torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
     )

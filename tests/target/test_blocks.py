@@ -120,7 +120,8 @@ def test_layers_resumed_on_a_tree_equal_a_full_pass(
                 tokens=rows.tokens[piece],
                 positions=rows.positions[piece],
                 slots=rows.slots[piece],
-                visible=rows.visible[piece],
+                prefix=rows.prefix[piece],
+                sees=rows.sees[piece],
             )
             pieces.append(made.forward(part, held, layers=(0, exit_layer)).hidden)
         rest = replace(rows, tokens=None, hidden=torch.cat(pieces))

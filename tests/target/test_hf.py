@@ -194,25 +194,23 @@ def test_other_families_score_trees_too(kind: str, changes: dict[str, Any]) -> N
 
 def test_layer_types_get_their_own_masks() -> None:
     made = target("gemma3")
+    assert set(made._windows) == {"full_attention", "sliding_attention"}
     cache = prefilled(made, LONG_PROMPT)
     rows = tree_rows(cache, (3, 0, 6, 1, 5, 2, 4))
-    with torch.inference_mode():
-        masks = made._masks(rows, cache, cache.width)
-    assert set(masks) == {"full_attention", "sliding_attention"}
-    full, sliding = (masks[kind][0, 0] == 0 for kind in sorted(masks))
-    assert torch.equal(full, rows.visible)
-    held = torch.empty(cache.width, dtype=torch.long)
-    held[: cache.lengths[0]] = torch.arange(cache.lengths[0])
-    held[rows.slots] = rows.positions
-    near = rows.positions[:, None] - held < WINDOW  # by position, not by row or slot
-    assert torch.equal(sliding, rows.visible & near)
+    opened, length = cache.opened(rows), cache.lengths[0]
+    full, sliding = (opened.visible(made._windows[kind]) for kind in sorted(made._windows))
+    assert rows.sees is not None
+    assert full[:, :length].all()
+    assert torch.equal(full[:, length:], rows.sees)
+    places = torch.arange(full.shape[1])
+    places[rows.slots] = rows.positions
+    near = rows.positions[:, None] - places < WINDOW  # by position, not by row or slot
+    assert torch.equal(sliding, full & near)
     assert int(sliding.sum()) < int(full.sum())
 
 
 def test_one_mask_where_all_layers_are_alike() -> None:
-    cache = prefilled(target("llama"), PROMPT)
-    (mask,) = target("llama")._masks(tree_rows(cache), cache, cache.width).values()
-    assert mask is not None and mask.shape == (1, 1, 7, cache.width)
+    assert target("llama")._windows == {"full_attention": None}
     assert _windows(config("mixtral", sliding_window=8)) == {"sliding_attention": 8}
     assert _windows(config("qwen2")) == {"full_attention": None}
 

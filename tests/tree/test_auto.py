@@ -14,7 +14,7 @@ from specframe import load
 from specframe.accept.rejection import Rejection
 from specframe.drafter.base import Drafter
 from specframe.drafter.ngram import Ngram
-from specframe.lookup.foresight import Prospect
+from specframe.lookup.foresight import Prospect, prospects_of
 from specframe.lookup.trie import Trie
 from specframe.planning.cost_table import CostTable, DraftCost
 from specframe.planning.tree_speed import TreeSpeeds
@@ -66,7 +66,7 @@ class Watched(Drafter):
     def __init__(self, inner: Drafter) -> None:
         self.inner, self.expanded = inner, 0
         self.traits = inner.traits
-        for verb in ("begin", "observe", "truncate", "prospects", "aux", "readback"):
+        for verb in ("begin", "observe", "truncate", "aux", "readback"):
             setattr(self, verb, getattr(inner, verb))
         expand = inner.expand
 
@@ -78,6 +78,9 @@ class Watched(Drafter):
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         return self.inner.expand(frontier)
+
+    def prospects(self) -> Sequence[Prospect]:
+        return prospects_of(self.inner)
 
 
 @pytest.mark.parametrize("kind", ["noisy", "ngram"])
