@@ -72,7 +72,7 @@ def test_an_option_binds_with_no_key_missing_or_left_over(axis: str, option: str
     supplied = {key for key in held if key not in bound.values} - {"name"}
     assert supplied <= set(bound.hints), "what build supplies may be named in the YAML"
     parameters = set(bound.hints) - {"return"}
-    injected = {"device", "runtime", "target", "new_cache", "truth"}
+    injected = {"device", "runtime", "target", "new_cache", "truth", "launch"}
     unset = parameters - set(bound.values) - injected - supplied
     assert not unset, f"no value anywhere for {unset}"
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ from specframe.tracing.traced_positions import (
     TracedLaws,
     TracedPosition,
 )
-from specframe.tree.base import TreePolicy
+from specframe.tracing.wider_trees import widened
 from specframe.types import Draft, DrawCall, How, Verdict
 
 
@@ -71,21 +71,11 @@ class FullTrace(Trace):
                 "trace=full: whole branches, and tokens that a drafter has drawn by itself, have "
                 "no order to cut smaller trees from; use tree=dynamic, tree=static or tree=chain"
             )
-        tree, rule = parts.tree, OneToken()
-        if isinstance(tree, WiderForTraces):
-            tree = tree.for_trace()
+        tree, rule = widened(parts.tree), OneToken()
         return Engine(replace(parts, tree=tree, accept=rule), engine.settings)
 
     def open(self, engine: Engine, folder: Path, config: dict[str, Any]) -> Tracer:
         return _Positions(engine, folder, config, top_k=self.top_k)
-
-
-@runtime_checkable
-class WiderForTraces(Protocol):
-    """A tree policy that has a wider one which grows the same draft."""
-
-    def for_trace(self) -> TreePolicy:
-        """The policy that also expands every node that a smaller tree of its kind would expand."""
 
 
 class OneToken(AcceptRule):

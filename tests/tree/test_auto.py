@@ -236,7 +236,7 @@ def test_it_reads_nothing_on_the_host(kind: str, monkeypatch: pytest.MonkeyPatch
         target=toy(), drafter=drafter_of(kind, "toy"), tree=auto(FREE, max_nodes=8)
     )
     reads, loop = HostReads(), composed.decoding(16)
-    monkeypatch.setattr(composed.cache, "update", reads.including(composed.cache.update))
+    monkeypatch.setattr(composed.cache, "opened", reads.including(composed.cache.opened))
     loop.begin((1, 2, 1, 2))
     sizes = []
     for _ in range(4):
