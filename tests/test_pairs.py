@@ -56,15 +56,22 @@ def refusal(row: Mapping[str, str]) -> str | None:
     """What the table of refusals says, None if they go together (or the row is not full)."""
     if any(axis not in row for axis in CHOOSING):
         return None
-    words = {axis: row[axis] for axis in ("drafter", "tree", "accept")}
-    words |= {"cache": row.get("cache", "dynamic"), "target": "hf"}
-    if row.get("target") == "toy":
-        words["target"] = "toy"
+    target = "toy" if row.get("target") == "toy" else "hf"
+    chosen = [row[axis] for axis in CHOOSING]
+    return _refusal(*chosen, cache=row.get("cache", "dynamic"), target=target)
+
+
+@cache
+def _refusal(
+    drafter: str, tree: str, accept: str, proposal: str, temperature: str, **more: str
+) -> str | None:
+    words = {"drafter": drafter, "tree": tree, "accept": accept}
+    words |= {"cache": more["cache"], "target": more["target"]}
     registries = (DRAFTERS, TREES, RULES, CACHES, TARGETS)
     picked: dict[str, Any] = {one.axis: one.get(words[one.axis]) for one in registries}
     classes = Classes(**picked, words=words)
-    greedy = row["sampling.temperature"] == "0.0"
-    how = resolve_proposal(row["tree.proposal"], classes, greedy=greedy)  # type: ignore[arg-type]
+    greedy = temperature == "0.0"
+    how = resolve_proposal(proposal, classes, greedy=greedy)  # type: ignore[arg-type]
     try:
         check(classes, how=how, require_lossless=False)
     except IncompatibleComponents as error:

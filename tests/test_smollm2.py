@@ -139,12 +139,15 @@ def tree(kind: str) -> TreePolicy:
     return tree_of(kind)
 
 
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
+@pytest.mark.parametrize(
+    "caches", [("dynamic", "static"), pytest.param(("static", "dynamic"), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("kind", "shape"), PAIRS)
 def test_two_prompts_of_sixteen_tokens(
-    smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, cache: str
+    smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, caches: tuple[str, str]
 ) -> None:
-    for text in PROMPTS:
+    """Each prompt with a cache of its own; with the other one in the slow suite."""
+    for text, cache in zip(PROMPTS, caches, strict=True):
         prompt = tuple(smollm2.tokenizer.encode(text))
         composed = Composition(
             target=smollm2,

@@ -14,6 +14,7 @@ from specframe.accept.typical import Typical
 from specframe.drafter.eagle3 import Eagle3
 from specframe.errors import ConfigError
 from specframe.heads.eagle_net import Eagle3Net
+from specframe.heads.layers import KeptView
 from specframe.target.hf import HF
 from specframe.types import How
 from tests.drafter.head_contract import FeatureHeadContract, Head, off_by_one
