@@ -14,6 +14,7 @@ from specframe.accept.typical import Typical
 from specframe.drafter.eagle3 import Eagle3
 from specframe.errors import ConfigError
 from specframe.heads.eagle_net import Eagle3Net
+from specframe.heads.layers import KeptView
 from specframe.target.hf import HF
 from specframe.types import How
 from tests.drafter.head_contract import FeatureHeadContract, Head, off_by_one
@@ -102,8 +103,8 @@ def reversed_taps(drafter: Any) -> None:
 
 def normed(drafter: Any) -> None:
     """The normed state is fed back."""
-    inner = drafter._forward
-    drafter._forward = lambda *tensors: drafter.net.norm(inner(*tensors))
+    inner = drafter._through
+    drafter._through = lambda *given: drafter.net.norm(inner(*given))
 
 
 @pytest.mark.parametrize("fault", [off_by_one, swapped, absolute, reversed_taps, normed])

@@ -13,7 +13,7 @@ import torch
 import specframe
 from specframe.drafter.recycling import Recycling
 from specframe.errors import IncompatibleComponents
-from specframe.measure.metrics import Metrics
+from specframe.measure.metrics import Metrics, RunSummary
 from specframe.terminal.answer import Display
 from specframe.tree.static import StaticTree
 from tests.drafter.edges import law_error, report_of_three, small_table
