@@ -12,13 +12,16 @@ from torch import Tensor
 
 from specframe import load
 from specframe.accept.base import RULES, AcceptRule
+from specframe.buffers.passes import BufferPass
+from specframe.cache.base import Opened
 from specframe.drafter.none import NoDraft
 from specframe.law.sampling import Sampling
 from specframe.loop import Decoding
+from specframe.session.engine import ReadsHost
 from specframe.target.base import Target
 from specframe.testing.defaults import component
 from specframe.testing.host_reads import HostReads
-from specframe.types import Frontier, How, Proposal
+from specframe.types import Frontier, How, Proposal, Rows
 from tests.methods import Cascade, EarlyExit, Lookahead, Recycling
 from tests.small_models import (
     CACHE_MAKERS,
@@ -58,7 +61,16 @@ def watch(reads: HostReads, model: Target, cache: Any, patch: pytest.MonkeyPatch
     if hasattr(model, "model"):
         base = model.model.base_model
         patch.setattr(base, "forward", reads.excluding(base.forward))
-    patch.setattr(cache, "update", reads.including(cache.update))
+    opened = cache.opened
+
+    def watched(rows: Rows) -> Opened:
+        found: Opened = opened(rows)
+        for name in ("dense", "visible"):
+            setattr(found, name, reads.including(getattr(found, name)))
+        return found
+
+    patch.setattr(cache, "opened", watched)
+    patch.setattr(BufferPass, "dense", reads.including(BufferPass.dense))
 
 
 def read_in(
@@ -80,8 +92,9 @@ def read_in(
 def declared(composition: Composition, loop: Decoding) -> int:
     """Reads a step may make, the processors' aside."""
     path_dependent = loop.lane.sampling.path_dependent
-    extra = composition.drafter.host_reads + composition.tree.host_reads
-    return 1 + extra + composition.accept.host_reads(path_dependent)
+    rule = composition.accept
+    extra = composition.drafter.traits.host_reads + composition.tree.host_reads
+    return 1 + extra + (rule.host_reads(path_dependent) if isinstance(rule, ReadsHost) else 0)
 
 
 def compose(family: str, drafter: str, tree: str, rule: str, how: How, **more: Any) -> Composition:

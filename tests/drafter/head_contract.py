@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from torch import Tensor
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.cache.base import CacheManager
+from specframe.buffers.contiguous import Contiguous
 from specframe.records import Context
 from specframe.target.hf import HF
 from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.testing.host_reads import HostReads
 from specframe.tree.chain import ChainTree
 from specframe.tree.static import StaticTree
-from specframe.types import How
+from specframe.types import How, Rows
 from tests.golden.runs import CPU, root
 from tests.small_models import (
     CACHE_MAKERS,
@@ -212,20 +212,19 @@ class FeatureHeadContract(HeadContract):
             drafter.expand(root(outcome.loop.context))  # what is pending is run now
             expected = self._once(head, drafter, tokens)
             for layer in range(head.layers):
-                pairs = zip(drafter._cache.read(layer), expected.read(layer), strict=True)
+                pairs = zip(drafter._cache.committed(layer), expected.committed(layer), strict=True)
                 for mine, wanted in pairs:
                     assert mine.shape[2] == len(tokens) - 1
                     torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-9)
 
-    def _once(self, head: Head, drafter: Any, tokens: list[int]) -> CacheManager:
+    def _once(self, head: Head, drafter: Any, tokens: list[int]) -> Contiguous:
         """The cache of a drafter that meets these tokens as one prompt."""
         model, net = head.imperfect()
         cache = CACHE_MAKERS["dynamic"]()
-        cache.reset(rows=len(tokens), device=CPU)
-        out = model.prefill(tokens[:-1], cache, taps=drafter.needs.taps)
+        cache.open(0, columns=len(tokens), device=CPU)
+        out = model.prefill(tokens[:-1], cache, taps=drafter.traits.needs.taps)
         once = head.drafter(net, model)
-        context = Context.of(tokens, CPU)
-        context.max_slots = 128
+        context = Context.of(tokens, CPU, max_columns=128)
         once.begin(context, out)
         once.expand(root(context))
         return once._cache
@@ -241,14 +240,14 @@ class FeatureHeadContract(HeadContract):
         text = list(loop.context.tokens)
         for length, tail in ((16, ()), (11, (3, 5)), (8, ()), (7, (1,)), (4, (2, 9, 4, 4))):
             loop.truncate(length, tail)
-            assert drafter._cache.length <= length - 1
+            assert drafter._cache.lengths[0] <= length - 1
             record = loop.step()
             assert record.num_accepted == 4, "right again at once, without a step to recover"
             if not tail:
                 assert loop.context.tokens[:length] == text[:length]
             text = list(loop.context.tokens)
-        keys, _ = drafter._cache.read(0)
-        assert keys.shape[2] == drafter._cache.length
+        keys, _ = drafter._cache.committed(0)
+        assert keys.shape[2] == drafter._cache.lengths[0]
 
     @pytest.mark.parametrize("tree", TREES)
     def test_one_draft_forward_per_expanded_level(
@@ -289,13 +288,12 @@ def one_read(model: HF) -> Iterator[None]:
 
 def off_by_one(drafter: Any) -> None:
     """Drafted rows stand one place too far on; those of true features are right."""
-    inner = drafter._forward
+    inner = drafter._run
 
-    def moved(fed: tuple[Tensor, ...], *rest: Any) -> Tensor:
-        states, tokens, positions, *more = fed
-        return inner((states, tokens, positions + bool(drafter._levels), *more), *rest)
+    def moved(states: Tensor, rows: Rows, *, depth: int) -> Tensor:
+        return inner(states, replace(rows, positions=rows.positions + bool(depth)), depth=depth)
 
-    drafter._forward = moved
+    drafter._run = moved
 
 
 def stale(drafter: Any) -> None:
@@ -303,6 +301,6 @@ def stale(drafter: Any) -> None:
     inner = drafter._extend
 
     def once(features: Tensor) -> None:
-        inner(features if drafter._cache.length == 0 else torch.zeros_like(features))
+        inner(features if drafter._cache.lengths[0] == 0 else torch.zeros_like(features))
 
     drafter._extend = once

@@ -7,7 +7,7 @@ import copy
 import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.drafter.base import Drafter
+from specframe.drafter.base import Drafter, Traits
 from specframe.records import Context, StepRecord
 from specframe.types import Frontier, Proposal, TargetOutput
 from tests.small_models import TINY, Composition, Outcome, raw, target, tree_of
@@ -27,7 +27,7 @@ Logits = Callable[[Sequence[Sequence[int]], int], Tensor]
 class Slow(Drafter):
     """Asks a function for the logits of each node, given the whole text down to it."""
 
-    gives_laws: ClassVar[bool] = True
+    traits = Traits(laws="logits")
 
     def __init__(self, logits: Logits) -> None:
         self.logits = logits

@@ -310,13 +310,13 @@ def test_the_inner_engine_is_composed_by_words() -> None:
     assert isinstance(drafter, Cascade)
     loop = drafter.inner
     assert isinstance(loop, Decoding)
-    assert isinstance(loop.parts.drafter, Ngram)
-    assert loop.parts.drafter.n_max == 7
-    assert loop.parts.tree.depth == 2
-    assert loop.parts.target is drafter.model is not engine.parts.target
+    assert isinstance(loop.components.drafter, Ngram)
+    assert loop.components.drafter.n_max == 7
+    assert loop.components.tree.depth == 2
+    assert loop.components.target is drafter.model is not engine.parts.target
     loop.begin([1, 2, 3])
-    assert loop.sampling.temperature == 0.7
-    assert loop.rng.seed == 6, "noise of its own"
+    assert loop.lane.sampling.temperature == 0.7
+    assert loop.lane.rng.seed == 6, "noise of its own"
 
 
 def test_the_model_may_be_the_target_itself() -> None:

@@ -230,7 +230,7 @@ def test_a_level_may_be_expanded_in_parts() -> None:
         loop = Composition(target=target("llama"), drafter=made).decoding(8)
         loop.begin(PROMPT)
         with torch.inference_mode():
-            builder = loop._builder("place")
+            builder = loop.lane.builder("place")
             first = builder.extend(builder.root, made.expand(builder.root)[0], 3)
             for part in parts:
                 made.expand(first.select(torch.tensor(part)))

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specframe.cache.base import CacheManager, Window
+from specframe.buffers.passes import BufferPass
+from specframe.cache.base import CacheManager, Opened
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.early_exit import EarlyExit
 from specframe.drafting.builder import TreeBuilder
@@ -20,7 +21,7 @@ from specframe.runtime.eager import Eager
 from specframe.target.hf import HF
 from specframe.tree.base import Source, TreePolicy
 from specframe.tree.dynamic import DynamicTree
-from specframe.types import Budget, Frontier, Proposal
+from specframe.types import Budget, Frontier, Proposal, Rows
 from tests.drafter.layer_contract import Method, PartialLayersContract
 from tests.drafter.slow_layers import (
     TREES,
@@ -82,25 +83,34 @@ class Spy:
     def __init__(self, made: HF, cache: CacheManager, patch: pytest.MonkeyPatch) -> None:
         self.passes: list[tuple[tuple[int, int], int]] = []
         self.written: list[tuple[int, int]] = []
-        forward, update, window = made.forward, cache.update, Window.update
+        forward, opened, init = made.forward, cache.opened, BufferPass.__init__
 
         def passed(rows: Any, *args: Any, **kwargs: Any) -> Any:
             layers = kwargs.get("layers") or (0, made.num_layers)
             self.passes.append((layers, rows.positions.shape[0]))
             return forward(rows, *args, **kwargs)
 
-        def updated(layer: int, keys: Tensor, values: Tensor, slots: Tensor) -> Any:
-            self.written += [(layer, slot) for slot in slots.tolist()]
-            return update(layer, keys, values, slots)
+        def opening(rows: Rows) -> Opened:
+            return self._noting(opened(rows), rows.slots)
+
+        def over_buffers(one: BufferPass, *, slots: Tensor, **fields: Any) -> None:
+            init(one, slots=slots, **fields)
+            self._noting(one, slots)
 
         patch.setattr(made, "forward", passed)
+        patch.setattr(cache, "opened", opening)
+        patch.setattr(BufferPass, "__init__", over_buffers)
 
-        def seen(one: Window, *args: Any) -> Any:
-            self.written += [(args[0], slot) for slot in args[3].tolist()]
-            return window(one, *args)
+    def _noting(self, opened: Opened, slots: Tensor) -> Opened:
+        """The pass, which notes the slots that each layer's keys are put in."""
+        dense = opened.dense
 
-        patch.setattr(cache, "update", updated)
-        patch.setattr(Window, "update", seen)
+        def noted(layer: int, keys: Tensor, values: Tensor) -> Any:
+            self.written += [(layer, slot) for slot in slots.tolist()]
+            return dense(layer, keys, values)
+
+        opened.dense = noted  # type: ignore[method-assign]
+        return opened
 
     def clear(self) -> None:
         self.passes.clear()
@@ -150,9 +160,9 @@ def test_a_chain_is_committed_without_a_copy(monkeypatch: pytest.MonkeyPatch) ->
     moves: list[bool] = []
     commit = cache.commit
 
-    def noted(slots: Tensor, count: int, *, moved: bool = True) -> None:
-        moves.append(moved)
-        commit(slots, count, moved=moved)
+    def noted(slots: Tensor, counts: Sequence[int], *, moved: Sequence[bool]) -> None:
+        moves.extend(moved)
+        commit(slots, counts, moved=moved)
 
     monkeypatch.setattr(cache, "commit", noted)
     outcome = decode(composed("chain", drafter=early(2), cache=cache), count=COUNT)
@@ -287,7 +297,7 @@ def test_near_the_end_of_the_context_and_at_an_end_token() -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mixtral"])
 @pytest.mark.parametrize("tree", TREES)
 def test_one_read_a_step(tree: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert EarlyExit.host_reads == 0
+    assert EarlyExit.traits.host_reads == 0
     for how in ("place", "coupled"):
         hot = sampling_config(0.8, top_p=0.9)
         made = composed(tree, how, family, drafter=early(2, family), sampling=hot)

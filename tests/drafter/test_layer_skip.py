@@ -258,7 +258,7 @@ def test_one_read_a_step(
     tree: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A score travels with the verdict, and the search is the host's own."""
-    assert LayerSkip.host_reads == 0
+    assert LayerSkip.traits.host_reads == 0
     drafter = skipping(**search)
     hot = sampling_config(0.8, top_p=0.9)
     check(composed(tree, drafter=drafter, sampling=hot), PROMPT, monkeypatch)

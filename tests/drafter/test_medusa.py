@@ -240,7 +240,7 @@ def test_going_back_to_the_first_token_drafts_nothing() -> None:
     loop = composed.decoding(8)
     loop.begin((7,))
     loop.step()
-    drafter = loop.parts.drafter
+    drafter = loop.components.drafter
     drafter.truncate(1)
     root = torch.zeros(1, dtype=torch.long)
     here = Frontier(

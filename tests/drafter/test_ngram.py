@@ -108,7 +108,7 @@ def test_several_matches_become_a_tree() -> None:
     loop.begin(prompt)
     loop.context.truncate(len(prompt))  # as if the first token had been the last of the prompt
     composition.drafter.truncate(len(prompt))
-    builder = loop._builder("place")
+    builder = loop.lane.builder("place")
     composition.tree.grow(builder, composition.drafter, Budget(rows=12, depth=6))
     draft = builder.build()
     assert draft.num_rows == 7

@@ -172,8 +172,8 @@ def test_the_true_text_is_decoded_before_the_first_step() -> None:
     loop = engine.decoding()
     loop.begin(PROMPT_TOY)
     assert truth.room() == 0
-    assert truth.parts.cache is not engine.parts.cache
-    assert truth.parts.target is engine.parts.target
+    assert truth.components.cache is not engine.parts.cache
+    assert truth.components.target is engine.parts.target
     truth.step = truth.begin = None  # nothing is decoded in a step
     while loop.finish_reason is None:
         loop.step()

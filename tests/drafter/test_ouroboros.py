@@ -635,5 +635,5 @@ def test_reads_as_often_as_the_draft_model_runs(
         rows.clear()
         with reads.counting():
             loop.step()
-        assert len(reads.seen) == 1 + len(rows) <= 1 + drafter.host_reads, reads.seen
-    assert drafter.host_reads == drafter.draft_tokens
+        assert len(reads.seen) == 1 + len(rows) <= 1 + drafter.traits.host_reads, reads.seen
+    assert drafter.traits.host_reads == drafter.draft_tokens

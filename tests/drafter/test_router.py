@@ -110,13 +110,12 @@ def test_needs_of_all_sources_are_joined() -> None:
     one, two = drafter_of("ngram", "llama"), drafter_of("noisy", "llama")
     one.traits = Traits(needs=Needs(taps=("embed", "resid:1"), aux_rows=2))
     needs = Needs(taps=("resid:1", "final_postnorm"), own_cache=True, tokenizer=True)
-    two.traits = Traits(needs=needs)
-    two.max_positions, two.host_reads = 50, 3
+    two.traits = Traits(needs=needs, max_positions=50, host_reads=3)
     joined = router(one, two)
     assert joined.traits.needs == Needs(
         taps=("embed", "resid:1", "final_postnorm"), aux_rows=2, own_cache=True, tokenizer=True
     )
-    assert (joined.max_positions, joined.host_reads) == (50, 3)
+    assert (joined.traits.max_positions, joined.traits.host_reads) == (50, 3)
     one.traits = two.traits = Traits(needs=Needs(partial_layers=True))
     with pytest.raises(IncompatibleComponents, match="use only one"):
         router(one, two)

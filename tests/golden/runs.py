@@ -76,8 +76,7 @@ def run(
     """(states of the first pass [T, H], the trees of both steps)."""
     expected = golden.expected
     tokens, names = expected["tokens_1"][0].tolist(), drafter.traits.needs.taps
-    context = Context.of(tokens, CPU)
-    context.max_slots = 512
+    context = Context.of(tokens, CPU, max_columns=512)
     drafter.begin(context, _out(names, expected["features_1"][0]))
     first = grown(golden, drafter, context)
     states = drafter._outputs.parts[0]
