@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.training.lessons import small_target, write
+from tests.training.small_courses import small_target, write
 
 from specframe.cli import main
 from specframe.compose.axes import AXES

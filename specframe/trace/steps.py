@@ -126,7 +126,7 @@ class _Lines(Tracer):
         known, drafted = laws.known(), drafter_probs(draft)
         softmax = _softmax(record) if self._softmax else torch.full_like(known, torch.nan)
         explained = self._engine.parts.accept.explain(draft, laws, self._rng, verdict)
-        parts = [draft.tokens, draft.parents, draft.alive, verdict.path, known, softmax]
+        parts = [draft.tokens, draft.parents, draft.alive, verdict.path[0], known, softmax]
         parts += [drafted.probs, drafted.calls]
         parts += [] if explained is None else [explained.values]
         return _PendingStep(

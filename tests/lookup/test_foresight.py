@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specframe import load
+from specframe.lookup.foresight import prospects_of
 from specframe.lookup.trie import TrieNode
 
 PROMPT = (1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3)
@@ -17,7 +18,7 @@ def prospects(*words: str, prompt: tuple[int, ...] = PROMPT) -> list[Any]:
     loop = engine.decoding(max_new_tokens=8)
     loop.begin(prompt[:-1])
     loop.truncate(len(prompt) - 1, (prompt[-1],))
-    return list(engine.parts.drafter.prospects())
+    return list(prospects_of(engine.parts.drafter))
 
 
 def shares(node: TrieNode) -> dict[int, float]:
@@ -72,4 +73,4 @@ def test_asking_runs_no_network(drafter: str, monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("a network ran")
 
     monkeypatch.setattr(Toy, "forward", forward)
-    assert [one.known for one in engine.parts.drafter.prospects()] == [None]
+    assert [one.known for one in prospects_of(engine.parts.drafter)] == [None]
