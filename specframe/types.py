@@ -43,8 +43,8 @@ Glossary: one term a thing, in the code, the messages and the READMEs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -166,21 +166,18 @@ class Frontier:
         """Several frontiers of one depth as one, in their order."""
         if len(parts) == 1:
             return parts[0]
-        names = ("nodes", "tokens", "parents", "alive", "scores", "paths")
-        fields = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-        return cls(depth=parts[0].depth, **fields)
+        joined: dict[str, Any] = {
+            name: torch.cat([getattr(part, name) for part in parts]) for name in _BY_NODE
+        }
+        return replace(parts[0], **joined)
 
     def select(self, index: Tensor) -> Frontier:
         """The nodes at places `index [F']` of this frontier."""
-        return Frontier(
-            nodes=self.nodes[index],
-            tokens=self.tokens[index],
-            parents=self.parents[index],
-            alive=self.alive[index],
-            scores=self.scores[index],
-            paths=self.paths[index],
-            depth=self.depth,
-        )
+        chosen: dict[str, Any] = {name: getattr(self, name)[index] for name in _BY_NODE}
+        return replace(self, **chosen)
+
+
+_BY_NODE = ("nodes", "tokens", "parents", "alive", "scores", "paths")  # tensors of a frontier
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from specframe.compose.axes import AXES
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "specframe"
-MAX_LINES, MAX_FUNCTION, MAX_PARAMETERS = 260, 40, 6
+MAX_LINES, MAX_FUNCTION, MAX_PARAMETERS = 250, 40, 6
 GROUPS = (*AXES, "tracker", "train")  # folders whose modules are words of the command line
 
 # Package -> the packages of ours that its modules may import. `*.base`: the contract of any axis.
@@ -306,9 +306,11 @@ def test_style() -> None:
 
 
 def test_files_are_short() -> None:
+    """The docstring of a module does not count: `types` holds the glossary."""
     for name, tree in modules().items():
+        first = tree.body[0].end_lineno or 0
         last = max((getattr(node, "end_lineno", None) or 0 for node in ast.walk(tree)), default=0)
-        assert last <= MAX_LINES, f"{name} has {last} lines"
+        assert last - first <= MAX_LINES, f"{name} has {last - first} lines"
 
 
 def test_functions_are_short_and_take_few_parameters() -> None:

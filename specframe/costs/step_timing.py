@@ -94,7 +94,6 @@ class StepTimer:
         self.lookup_sources: list[str] = []  # sources that look up, known once there is a table
         self._tick = tick
         self._unlike = warmup_runs(engine.parts.runtime.launch)  # so many first runs are not timed
-        self.plan = plan
         self.plan = self._fitted(plan, capacity)
 
     @torch.inference_mode()
@@ -104,13 +103,13 @@ class StepTimer:
         silent = _SilentDrafter(drafter.traits.needs)
         lines = [self._passes(silent, context) for context in self.plan.contexts]
         lookup_ms, networks = self._look_ups(drafter)
-        buckets = self._engine.parts.runtime.launch.buckets
+        buckets = self._engine.parts.runtime.launch.buckets or []
         return CostTable(
             rows=self.plan.rows,
             contexts=self.plan.contexts,
             pass_ms=tuple(whole for whole, _ in lines),
             forward_ms=tuple(forward for _, forward in lines),
-            stepped=bool(buckets) and max(buckets or [0]) >= self.plan.rows[-1],
+            stepped=max(buckets, default=0) >= self.plan.rows[-1],
             looks_up=bool(self.lookup_sources),
             lookup_ms=lookup_ms,
             drafts={source: self._levels(drafter, source) for source in networks},
