@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -133,16 +134,13 @@ def host_gaps(engine: Engine, prompt: Sequence[int]) -> float | None:
         return None
     from torch.profiler import ProfilerActivity, profile
 
-    loop = engine.decoding(max_new_tokens=_MAX_TOKENS)
-    loop.begin(prompt)
-    for _ in range(_WARM_STEPS):
-        if loop.finish_reason is None:
-            loop.step()
+    steps = engine.decoding(max_new_tokens=_MAX_TOKENS).run(prompt)
+    for _ in islice(steps, 1 + _WARM_STEPS):  # the first is the prefill
+        pass
     torch.cuda.synchronize(device)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(_SEEN_STEPS):
-            if loop.finish_reason is None:
-                loop.step()
+        for _ in islice(steps, _SEEN_STEPS):
+            pass
         torch.cuda.synchronize(device)
     kernels = [event for event in profiler.events() or () if event.device_type.name == "CUDA"]
     return idle_share((event.time_range.start, event.time_range.end) for event in kernels)

@@ -99,33 +99,33 @@ def pass_times(
     with StepProgress("passes", total=_ROUNDS * len(engines)) as progress:
         for engine, peers in engines:
             plan = TimingPlan(rows=tuple(rows), contexts=(CONTEXT,), widths=(1,), repeats=1)
-            costing = StepTimer(engine, plan, capacity=capacity, tick=lambda _: None)
-            times.append(_measure(engine, costing, peers, progress.add))
+            timer = StepTimer(engine, plan, capacity=capacity, tick=lambda _: None)
+            times.append(_measure(engine, timer, peers, progress.add))
     return times
 
 
 def _measure(
     engine: Engine,
-    costing: StepTimer,
+    timer: StepTimer,
     peers: Sequence[tuple[Peer, PeerQuestion]],
     tick: Callable[[int], None],
 ) -> PassTimes:
-    parts, context = engine.parts, costing.plan.contexts[0]
-    rows = list(costing.plan.rows)
+    parts, context = engine.parts, timer.plan.contexts[0]
+    rows = list(timer.plan.rows)
     runs = _peer_runs(peers, rows, context)
     now = BusyClock(parts.target.device).now
     ours: list[tuple[Sequence[float], Sequence[float]]] = []
     theirs: dict[str, list[list[float]]] = defaultdict(list)
     for _ in range(_ROUNDS):  # in turns, so that a drift of the machine meets all
-        costs = costing.table()
+        costs = timer.table()
         ours.append((costs.forward_ms[0], costs.pass_ms[0]))
         for name, run in runs.items():
             theirs[name].append([_timed(run, size, now) for size in rows])
         tick(1)
-    weights = PassWorkload.of(parts.target, parts.cache)
+    workload = PassWorkload.of(parts.target, parts.cache)
     limits: Ceilings | None = None
-    if weights is not None:
-        limits = measure_ceilings(parts.target, parts.runtime.weights, costing.now)
+    if workload is not None:
+        limits = measure_ceilings(parts.target, parts.runtime.weights, timer.now)
     return PassTimes(
         target=parts.target.name,
         runtime=type(parts.runtime).__name__.lower(),
@@ -134,7 +134,7 @@ def _measure(
         forward_ms=_medians([forward for forward, _ in ours]),
         step_ms=_medians([whole for _, whole in ours]),
         peers={name: _medians(rounds) for name, rounds in theirs.items()},
-        moved=None if weights is None else [weights.of_pass(n, context, 1.0).bytes for n in rows],
+        moved=None if workload is None else [workload.of_pass(n, context, 1.0).bytes for n in rows],
         copy_bytes_per_s=None if limits is None else limits.bytes_per_s,
     )
 

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -139,31 +140,30 @@ class Side:
         device = self.engine.parts.target.device
         meter = Meter(device)
         decoding = self.engine.decoding(observers=[meter])
-        stamps, counts = [], []
+        tokens: list[int] = []
+        stamps: list[float] = []  # of the prefill's token, then of each step's
+        counts: list[int] = []
         meter.begin()
         start = time.perf_counter()
-        tokens = decoding.begin(prompt, sequence=sequence)
-        first = time.perf_counter()
-        while decoding.finish_reason is None:
-            emitted = decoding.step().tokens
+        for emission in decoding.run(prompt, sequence=sequence):
             stamps.append(time.perf_counter())
-            counts.append(len(emitted))
-            tokens += emitted
-        metrics = meter.end()
-        _check(metrics, tokens, counts)
-        gaps = [1e3 * (b - a) for a, b in zip([first, *stamps], stamps, strict=False)]
+            counts.append(len(emission.tokens))
+            tokens += emission.tokens
+        metrics, step_tokens = meter.end(), counts[1:]
+        _check(metrics, tokens, step_tokens)
+        assert decoding.finish_reason is not None
         timing = Timing(
-            first_s=first - start,
+            first_s=stamps[0] - start,
             prefill_s=metrics.prefill_s,
             decode_s=metrics.decode_s,
             total_s=metrics.total_s,
-            step_ms=gaps,
+            step_ms=[1e3 * (end - begin) for begin, end in pairwise(stamps)],
         )
         return TimeSample(
             tokens=tokens,
             finish_reason=decoding.finish_reason,
             metrics=metrics,
-            step_tokens=counts,
+            step_tokens=step_tokens,
             timing=timing,
             peak_memory_bytes=_peak(device),
             warm=is_warm(self.engine.parts.drafter),
@@ -173,13 +173,12 @@ class Side:
         """Answer once more with a clock that waits for the device at every stamp."""
         device = self.engine.parts.target.device
         meter = Meter(device, synchronise=True)
-        decoding = self.engine.decoding(observers=[meter])
-        decoding.clock = Clock(device, synchronise=True)
+        clock = Clock(device, synchronise=True)
+        decoding = self.engine.decoding(observers=[meter], clock=clock)
         start = time.perf_counter()
         meter.begin()
-        decoding.begin(prompt, sequence=sequence)
-        while decoding.finish_reason is None:
-            decoding.step()
+        for _ in decoding.run(prompt, sequence=sequence):
+            pass
         wall = time.perf_counter() - start
         metrics = meter.end()
         phases = {"prefill": 1e3 * metrics.prefill_s, **metrics.phase_ms}

@@ -109,20 +109,20 @@ class Profile(Task):
     def _measure(self, job: Job) -> _Measured:
         engine, (most, contexts, widths, repeats) = job.engine, self.extent
         aux = engine.parts.drafter.traits.needs.aux_rows
-        extent = TimingPlan(
+        plan = TimingPlan(
             rows=row_counts(most + aux, engine.parts.runtime.launch.buckets),
             contexts=contexts,
             widths=widths,
             repeats=repeats,
         )
         known = self._given(job)
-        with StepProgress("profile", total=extent.num_steps + self.sample.prompts + 1) as progress:
+        with StepProgress("profile", total=plan.num_steps + self.sample.prompts + 1) as progress:
             capacity = job.config["cache"].get("capacity")
-            costing = StepTimer(engine, extent, capacity=capacity, tick=progress.add)
-            costs = costing.table()
+            timer = StepTimer(engine, plan, capacity=capacity, tick=progress.add)
+            costs = timer.table()
             weights = PassWorkload.of(engine.parts.target, engine.parts.cache)
             ceilings = measure_ceilings(
-                engine.parts.target, engine.parts.runtime.weights, costing.now
+                engine.parts.target, engine.parts.runtime.weights, timer.now
             )
             if known is None:
                 costs = with_accuracy(
@@ -131,7 +131,7 @@ class Profile(Task):
             else:
                 costs = replace(costs, right=dict.fromkeys(costs.drafts, known))
             shares = dict(costs.right)
-            for source in costing.lookup_sources:
+            for source in timer.lookup_sources:
                 given = known or measured_accuracy(engine, source, self.sample, progress.add)
                 shares[source] = given
             split = phase_times(engine, costs, self.sample, progress.add)

@@ -199,8 +199,8 @@ def _proposal(call: TracedCall, rows: Sequence[int | None]) -> Proposal:
 
     A row of None was never asked for; a row of -1 is that of a dead node, which has no children.
     """
-    # The source offered more than was recorded. The rest is marked UNKNOWN, so that a policy can
-    # ask for it and `draft` can refuse it.
+    # The source offered more than was recorded. The rest is marked UNKNOWN_TOKEN, so that a
+    # policy can ask for it and `draft` can refuse it.
     width = min(call.width, call.tokens.shape[1] + _RANKS)
     tokens = torch.full((len(rows), width), UNKNOWN_TOKEN)
     scores = torch.full((len(rows), width), -math.inf, dtype=torch.float64)
