@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from string import ascii_lowercase
 
 import torch
@@ -17,6 +17,7 @@ from specframe.drafter.lm import LM
 from specframe.drafter.ngram import Ngram
 from specframe.drafter.none import NoDraft
 from specframe.records import Context
+from specframe.runtime.base import Launch
 from specframe.target.base import Target
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
@@ -49,9 +50,9 @@ from specframe.types import Frontier, Proposal, Rows, TargetOutput
 raw, oracle = shared_model, greedy_text
 LONG_PROMPT = (5, 17, 42, 17, 42, 8, 61, 3, 90, 17, 42, 8, 33, 2)  # longer than WINDOW
 
-CACHE_MAKERS: dict[str, Callable[[], CacheManager]] = {
+CACHE_MAKERS: dict[str, Callable[..., CacheManager]] = {  # they take `launch=`
     "dynamic": DynamicCache,
-    "static": lambda: StaticCache(capacity=None, block=16),
+    "static": partial(StaticCache, capacity=None, block=16),
 }
 RANK_PATHS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [1, 1], [0, 1, 0], [1, 0, 0], [1, 0, 0, 0]]
 
@@ -112,9 +113,17 @@ def drafter_of(kind: str, family: str, cache: str = "dynamic") -> Drafter:
     return lm_of(draft(family, kind), target(family), cache)
 
 
-def lm_of(small: Target, large: Target, cache: str = "dynamic", *, trust: bool = False) -> LM:
+def lm_of(
+    small: Target,
+    large: Target,
+    cache: str = "dynamic",
+    *,
+    trust: bool = False,
+    launch: Launch | None = None,
+) -> LM:
     """drafter=lm composed by hand."""
-    return LM(model=small, target=large, new_cache=CACHE_MAKERS[cache], trust_vocabulary=trust)
+    new_cache = partial(CACHE_MAKERS[cache], launch=launch)
+    return LM(model=small, target=large, new_cache=new_cache, trust_vocabulary=trust)
 
 
 class Scripted(Drafter):

@@ -80,8 +80,8 @@ class Graphs:
 
     def capture(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> CapturedGraph:
         device = inputs[0].device
-        inputs = tuple(_like(one) for one in inputs)
-        _copy(inputs, inputs)  # a pass may index by them while it is captured
+        own = tuple(_like(one) for one in inputs)
+        _copy(own, inputs)  # a pass may index by them while it is captured
         with torch.cuda.device(device):
             here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
             self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -92,13 +92,13 @@ class Graphs:
                     stream=self._stream(device),
                     capture_error_mode="thread_local",  # progress bars and servers have threads
                 ):
-                    outputs = fn(inputs, buffers)
+                    outputs = fn(own, buffers)
             except RuntimeError:
                 # A capture that broke off leaves its stream and a doubtful pool behind.
                 torch.cuda.set_stream(here)
                 self._pool = None
                 raise
-        return CapturedGraph(inputs=inputs, outputs=outputs, replay=graph.replay)
+        return CapturedGraph(inputs=own, outputs=outputs, replay=graph.replay)
 
     def _stream(self, device: torch.device) -> torch.cuda.Stream:
         if device not in self._streams:

@@ -46,7 +46,7 @@ class CudaGraph(Runtime):
             max_rows=max_rows,
             columns=columns,
             buckets=buckets,
-            capturer=Graphs() if torch.cuda.is_available() else None,
+            capturer=_capturer(),
         )
         super().__init__(launch=launch, weights=Weights())
 
@@ -155,6 +155,11 @@ class GraphLaunch(Launch):
     def _refuse(self, key: Hashable, reason: str, what: str = "running") -> None:
         self._refused.add(key)
         _say(reason, what=what)
+
+
+def _capturer() -> GraphCapturer | None:
+    """What captures on this machine."""
+    return Graphs() if torch.cuda.is_available() else None
 
 
 @dataclass(frozen=True)

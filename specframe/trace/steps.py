@@ -123,9 +123,12 @@ class _Lines(Tracer):
         """A step with its numbers in one tensor of the device, read when the next step ends."""
         draft, laws, verdict = record.draft, record.laws, record.verdict
         assert isinstance(laws, Laws)
+        rule = self._engine.parts.accept
+        if laws.is_empty:  # a captured rule made its laws out of sight, so it is asked again
+            rule.decide(draft, laws, self._rng)
         known, drafted = laws.known(), drafter_probs(draft)
         softmax = _softmax(record) if self._softmax else torch.full_like(known, torch.nan)
-        explained = self._engine.parts.accept.explain(draft, laws, self._rng, verdict)
+        explained = rule.explain(draft, laws, self._rng, verdict)
         parts = [draft.tokens, draft.parents, draft.alive, verdict.path[0], known, softmax]
         parts += [drafted.probs, drafted.calls]
         parts += [] if explained is None else [explained.values]

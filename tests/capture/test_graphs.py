@@ -1,4 +1,4 @@
-"""Recordings copy in and out; how CUDA is asked for one, with a stand-in for its streams."""
+"""Captured graphs copy in and out; how CUDA is asked for one, with a stand-in for its streams."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from specframe.types import DrawCall
 from tests.runtime.rehearsal import Rehearsal
 
 
-def doubled(fed: Tensors, held: Tensors) -> Tensors:
-    held[0].add_(1)
-    return 2 * fed[0], fed[1]
+def doubled(inputs: Tensors, buffers: Tensors) -> Tensors:
+    buffers[0].add_(1)
+    return 2 * inputs[0], inputs[1]
 
 
 def test_a_call_copies_in_and_out() -> None:
-    held = (torch.zeros(2),)
-    made = Rehearsal().record(doubled, (torch.ones(3), torch.ones(1, dtype=torch.long)), held)
-    assert held[0].tolist() == [0, 0], "recording computes nothing"
+    buffers = (torch.zeros(2),)
+    made = Rehearsal().capture(doubled, (torch.ones(3), torch.ones(1, dtype=torch.long)), buffers)
+    assert buffers[0].tolist() == [0, 0], "a capture computes nothing"
     values = torch.arange(3.0)
     first = made((values, torch.tensor([5])))
     second = made((values.flip(0).expand(3), torch.tensor([6])))
     assert [one.tolist() for one in first] == [[0, 2, 4], [5]]
     assert [one.tolist() for one in second] == [[4, 2, 0], [6]]
-    assert held[0].tolist() == [2, 2]
+    assert buffers[0].tolist() == [2, 2]
 
 
 def test_shapes_are_fixed() -> None:
@@ -116,25 +116,25 @@ def test_streams_and_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Identity, "replay", lambda: None, raising=False)
     seen = []
 
-    def watched(fed: Tensors, held: Tensors) -> Tensors:
-        seen.append((device.current, fed[0].is_contiguous()))
+    def watched(inputs: Tensors, buffers: Tensors) -> Tensors:
+        seen.append((device.current, inputs[0].is_contiguous()))
         device.asked.append("run")
-        return (fed[0] + 1,)
+        return (inputs[0] + 1,)
 
     wide = (torch.ones(1).expand(4),)
     assert graphs.warm(watched, wide, ())[0].tolist() == [2] * 4
     assert device.asked == ["side waits for main", "run", "main waits for side"]
-    made = [graphs.record(watched, wide, ()) for _ in range(2)]
+    made = [graphs.capture(watched, wide, ()) for _ in range(2)]
     assert device.asked[3:] == ["graph in 1 on side", "run"] * 2
     assert seen == [("side", False), ("side", True), ("side", True)]
     assert made[0].inputs[0].data_ptr() != made[1].inputs[0].data_ptr()
     assert made[0].inputs[0].tolist() == [1] * 4
 
-    def broken(fed: Tensors, held: Tensors) -> Tensors:
+    def broken(inputs: Tensors, buffers: Tensors) -> Tensors:
         raise RuntimeError("not while capturing")
 
     with pytest.raises(RuntimeError, match="capturing"):
-        graphs.record(broken, wide, ())
+        graphs.capture(broken, wide, ())
     assert device.current == "main"
-    graphs.record(watched, wide, ())
+    graphs.capture(watched, wide, ())
     assert device.asked[-2:] == ["graph in 2 on side", "run"], "a new pool"

@@ -105,13 +105,14 @@ def test_the_measurement_knows_all_kernels() -> None:
 def test_every_kernel_computes_the_model(kernel: str) -> None:
     made = model("llama", **WIDE).float()
     plain = HF.of(copy.deepcopy(made), runtime=Eager(buckets=None))
-    packed = HF.of(made, runtime=runtime(kernel=kernel))
+    fast = runtime(kernel=kernel)
+    packed = HF.of(made, runtime=fast)
     kind: Any = {"own": PackedLinear, "onednn": OneDNNLinear, "torch": nn.Linear}[kernel]
     block: Any = packed.model.model.layers[0]
     assert type(block.mlp.up_proj) is kind
     assert isinstance(packed._trunk, FusedTrunk) == (kernel == "own")
-    assert set(packed.runtime.kernels.values()) == {kernel}
-    assert "96 x 64" in packed.runtime.kernels
+    assert set(fast.weights.kernels.values()) == {kernel}
+    assert "96 x 64" in fast.weights.kernels
     weight = plain.model.model.layers[0].mlp.up_proj.weight
     assert torch.equal(block.mlp.up_proj.weight, weight)
     found, expected = scored(packed, [-1, 0, 1, 0]), scored(plain, [-1, 0, 1, 0])

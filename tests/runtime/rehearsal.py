@@ -1,10 +1,10 @@
-"""Recordings without a GPU, with what a CUDA graph does and does not do.
+"""Captured graphs without a GPU, with what a CUDA graph does and does not do.
 
-The operators of a function are kept as they were called: with the host's numbers of that moment and
-the tensors of that moment, whose memory a replay writes again. So a number that changes later is
-not seen, nor is a buffer that moved; what waits for the device (a value read, a tensor made of the
-host's numbers) is refused; the buffers held are after recording as they were before; and a replay
-spoils what every other recording left, as graphs of one pool may.
+The operators of a function are stored as they were called: with the host's numbers of that moment
+and the tensors of that moment, whose memory a replay writes again. So a number that changes later
+is not seen, nor is a buffer that moved; what waits for the device (a value read, a tensor made of
+the host's numbers) is refused; the buffers are after the capture as they were before; and a replay
+spoils what every other graph left, as graphs of one pool may.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Rehearsal:
     def refusal(self, tensors: Sequence[Tensor]) -> str | None:
         return None
 
-    def warm(self, fn: Pass, fed: Tensors, held: Tensors) -> Tensors:
+    def warm(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> Tensors:
         self.warmed += 1
-        return fn(fed, held)
+        return fn(inputs, buffers)
 
-    def capture(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
-        inputs = tuple(one.clone(memory_format=torch.contiguous_format) for one in fed)
-        with untouched(held), _Tape() as tape:
-            outputs = fn(inputs, held)
-        buffers = {_memory(one) for one in held}
-        assert not any(_memory(one) in buffers for one in outputs), "a buffer is no output"
+    def capture(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> CapturedGraph:
+        inputs = tuple(one.clone(memory_format=torch.contiguous_format) for one in inputs)
+        with untouched(buffers), _Tape() as tape:
+            outputs = fn(inputs, buffers)
+        places = {_memory(one) for one in buffers}
+        assert not any(_memory(one) in places for one in outputs), "a buffer is no output"
 
         def replay() -> None:
             self.replays += 1
@@ -56,7 +56,7 @@ class Rehearsal:
             tape.play()
 
         left = [one for one in outputs if _memory(one) in tape.memory]
-        spoil(left)  # recording computes nothing
+        spoil(left)  # a capture computes nothing
         self._left.append(left)
         self.made.append(CapturedGraph(inputs=inputs, outputs=outputs, replay=replay))
         return self.made[-1]
@@ -71,13 +71,13 @@ def rehearsed(**changes: Any) -> Runtime:
 
 
 @contextmanager
-def untouched(held: Tensors) -> Iterator[None]:
+def untouched(buffers: Tensors) -> Iterator[None]:
     """Give the buffers their values back afterwards."""
-    before = [one.clone() for one in held]
+    before = [one.clone() for one in buffers]
     try:
         yield
     finally:
-        for one, values in zip(held, before, strict=True):
+        for one, values in zip(buffers, before, strict=True):
             one.copy_(values)
 
 
@@ -108,7 +108,7 @@ class _Tape(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         if is_read(func, args) or func is torch.ops.aten.lift_fresh.default:
-            raise RuntimeError(f"{func} waits for the device while a graph is recorded")
+            raise RuntimeError(f"{func} waits for the device while a graph is captured")
         result = func(*args, **kwargs)
         read = {_memory(one) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
         found = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
@@ -118,7 +118,7 @@ class _Tape(TorchDispatchMode):
         return result
 
     def play(self) -> None:
-        """Every operator again, on the memory of the recording."""
+        """Every operator again, on the memory of the capture."""
         for func, args, kwargs, places in self._calls:
             result = func(*args, **kwargs)
             if places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from specframe.cache.base import CacheManager
 from specframe.loop import Components
-from specframe.runtime.base import Tensors
-from specframe.runtime.compile import Compile, _folder, _sizes
+from specframe.runtime.base import Runtime, Tensors
+from specframe.runtime.compile import Compile, CompileLaunch, _folder, _sizes
 from specframe.session.engine import Engine, Settings
 from specframe.session.manifest import describe
 from specframe.session.warmup import prepared
@@ -33,15 +34,38 @@ def runtime(**changes: Any) -> Compile:
     return Compile(**{"freeze": "auto", "autotune": "auto", "buckets": [1, MAX_NODES], **changes})
 
 
-def engine(target: HF, drafter: str, cache: str = "dynamic") -> Engine:
-    made: CacheManager = CACHE_MAKERS[cache]()
+def launch(**changes: Any) -> CompileLaunch:
+    made = runtime(**changes).launch
+    assert isinstance(made, CompileLaunch)
+    return made
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A model on a runtime."""
+
+    target: HF
+    runtime: Runtime
+
+    @classmethod
+    def of(cls, model: Any, runtime: Runtime) -> Placed:
+        return cls(HF.of(copy.deepcopy(model), runtime=runtime), runtime)
+
+    @property
+    def launch(self) -> CompileLaunch:
+        assert isinstance(self.runtime.launch, CompileLaunch)
+        return self.runtime.launch
+
+
+def engine(placed: Placed, drafter: str, cache: str = "dynamic") -> Engine:
+    made: CacheManager = CACHE_MAKERS[cache](launch=placed.runtime.launch)
     parts = Components(
-        target=target,
+        target=placed.target,
         drafter=drafter_of(drafter, "llama"),
         tree=ChainTree(depth=MAX_NODES - 1, max_nodes=MAX_NODES, proposal="place"),
         accept=models.Match(),
         cache=made,
-        runtime=target.runtime,
+        runtime=placed.runtime,
         how="place",
     )
     settings = Settings(
@@ -74,31 +98,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def target(model: Any, folder: Path) -> HF:
+def placed(model: Any, folder: Path) -> Placed:
     """A target whose passes of 1 and 4 rows are compiled."""
-    made = HF.of(copy.deepcopy(model), runtime=runtime())
+    made = Placed.of(model, runtime())
     before = compilations()
     prepared(engine(made, "ngram"))
     assert compilations() == before + 2
     return made
 
 
-def test_nothing_is_compiled_after_warm_up_and_the_text_is_the_same(model: Any, target: HF) -> None:
-    plain = HF.of(copy.deepcopy(model), runtime=RUNTIME)
-    before, seconds = compilations(), target.runtime.prepared_s
+def test_nothing_is_compiled_after_warm_up_and_the_text_is_the_same(
+    model: Any, placed: Placed
+) -> None:
+    plain = Placed.of(model, RUNTIME)
+    before, seconds = compilations(), placed.launch.prepared_s
     assert seconds > 0
     for drafter, cache in (("ngram", "dynamic"), ("none", "dynamic"), ("ngram", "static")):
-        ours, theirs = (engine(one, drafter, cache) for one in (target, plain))
+        ours, theirs = (engine(one, drafter, cache) for one in (placed, plain))
         prepared(ours)  # a second engine finds what the first one made
         for prompt in PROMPTS:
             assert ours.generate(prompt).tokens == theirs.generate(prompt).tokens
     assert compilations() == before
-    assert target.runtime.prepared_s == seconds == describe(ours, {})["compile_s"]
+    assert placed.launch.prepared_s == seconds == describe(ours, {})["compile_s"]
 
 
-def test_the_compiled_pass_is_what_runs(target: HF, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_pass_is_what_runs(placed: Placed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of 1 and 4 rows never reach the model's own code; one of 3 rows does."""
     reached: list[int] = []
+    target = placed.target
     run = target._blocks.run
 
     def counted(inputs: Any, plan: Any, want: Any) -> Any:
@@ -106,7 +133,7 @@ def test_the_compiled_pass_is_what_runs(target: HF, monkeypatch: pytest.MonkeyPa
         return run(inputs, plan, want)
 
     monkeypatch.setattr(target._blocks, "run", counted)
-    made = engine(target, "ngram").decoding(max_new_tokens=COUNT)
+    made = engine(placed, "ngram").decoding(max_new_tokens=COUNT)
     rows = []
     made.begin(PROMPTS[0])
     while made.finish_reason is None:
@@ -115,17 +142,17 @@ def test_the_compiled_pass_is_what_runs(target: HF, monkeypatch: pytest.MonkeyPa
     assert set(reached[1:]) == set(rows) - {1, MAX_NODES}
 
 
-def test_what_was_compiled_is_found_on_the_disk(model: Any, target: HF) -> None:
+def test_what_was_compiled_is_found_on_the_disk(model: Any, placed: Placed) -> None:
     torch._dynamo.reset()  # as in another process
     hits, misses = (counters["inductor"][f"fxgraph_cache_{one}"] for one in ("hit", "miss"))
     before = compilations()
-    again = HF.of(copy.deepcopy(model), runtime=runtime())
+    again = Placed.of(model, runtime())
     prepared(engine(again, "none"))
     assert compilations() == before + 1  # so the count would have shown one above
     assert counters["inductor"]["fxgraph_cache_hit"] == hits + 1
     assert counters["inductor"]["fxgraph_cache_miss"] == misses
     fresh = engine(again, "none").generate(PROMPTS[0]).tokens
-    assert fresh == engine(target, "none").generate(PROMPTS[0]).tokens
+    assert fresh == engine(placed, "none").generate(PROMPTS[0]).tokens
 
 
 def test_a_pass_that_cannot_be_compiled_runs_as_it_is_written(
@@ -135,14 +162,14 @@ def test_a_pass_that_cannot_be_compiled_runs_as_it_is_written(
     def opaque(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
-    def fn(fed: Tensors, held: Tensors) -> Tensors:
-        return (opaque(fed[0]),)
+    def fn(inputs: Tensors, buffers: Tensors) -> Tensors:
+        return (opaque(inputs[0]),)
 
-    made = runtime()
-    fed = (torch.ones(MAX_NODES, 2),)
+    made = launch()
+    inputs = (torch.ones(MAX_NODES, 2),)
     got: list[Tensors] = []
-    made.prepare(lambda rows: got.append(made.wrap(fn, "key")(fed, ())), most=4, limit=4)
-    assert all(torch.equal(one[0], fed[0] + 1) for one in got)
+    made.prepare(lambda rows: got.append(made.wrap(fn, "key")(inputs, ())), most=4, limit=4)
+    assert all(torch.equal(one[0], inputs[0] + 1) for one in got)
     assert made.wrap(fn, "key") is fn
     said = capsys.readouterr().err
     assert said.count("a pass of 4 rows runs as it is written (") == 1
@@ -150,12 +177,12 @@ def test_a_pass_that_cannot_be_compiled_runs_as_it_is_written(
 
 def test_kernels_are_chosen_by_measurement_where_that_is_asked_for() -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    plain = runtime()._options(cpu)
+    plain = launch()._options(cpu)
     assert plain == {"freezing": True, "cpp.weight_prepack": False}
-    on_cuda = runtime()._options(cuda)
+    on_cuda = launch()._options(cuda)
     assert on_cuda["max_autotune"]
     assert not on_cuda["freezing"]
-    tuned = runtime(freeze=False, autotune=True)._options(cpu)
+    tuned = launch(freeze=False, autotune=True)._options(cpu)
     assert tuned["max_autotune_gemm_backends"] == "CPP,ATEN"
     assert tuned["freezing"]
     for options in (plain, on_cuda, tuned):
@@ -164,11 +191,11 @@ def test_kernels_are_chosen_by_measurement_where_that_is_asked_for() -> None:
 
 
 def test_without_a_compiler_a_line_says_so(capsys: pytest.CaptureFixture[str], model: Any) -> None:
-    target = HF.of(copy.deepcopy(model), runtime=runtime())
+    placed = Placed.of(model, runtime())
     before = compilations()
     with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
-        prepared(engine(target, "ngram"))
-    assert engine(target, "ngram").generate(PROMPTS[0]).tokens
+        prepared(engine(placed, "ngram"))
+    assert engine(placed, "ngram").generate(PROMPTS[0]).tokens
     assert compilations() == before
     said = capsys.readouterr().err
     assert said.count("specframe: runtime=compile: no C++ compiler") == 1
@@ -176,10 +203,10 @@ def test_without_a_compiler_a_line_says_so(capsys: pytest.CaptureFixture[str], m
 
 
 def test_only_preparing_compiles() -> None:
-    def fn(fed: Tensors, held: Tensors) -> Tensors:
-        return fed
+    def fn(inputs: Tensors, buffers: Tensors) -> Tensors:
+        return inputs
 
-    made = runtime()
+    made = launch()
     assert made.wrap(fn, "key") is fn
     assert made.columns(3, 128) == 128
 
@@ -194,11 +221,11 @@ def test_only_row_counts_that_occur_are_compiled() -> None:
 
 
 def test_the_most_that_a_tree_has_is_padded_to_as_well() -> None:
-    made = runtime(buckets=[1, 8])
+    made = launch(buckets=[1, 8])
     made.prepare(lambda rows: None, most=12, limit=12)
     assert [made.bucket(rows, 12) for rows in (1, 5, 9, 12)] == [1, 8, 12, 12]
     assert made.bucket(5, 7) == 5  # near the end of a text
-    bare = runtime(buckets=None)
+    bare = launch(buckets=None)
     bare.prepare(lambda rows: None, most=12, limit=12)
     assert [bare.bucket(rows, 12) for rows in (1, 5, 12)] == [1, 5, 12]
 

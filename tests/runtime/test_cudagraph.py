@@ -1,4 +1,4 @@
-"""Recorded work computes what is written: rehearsed on a CPU, within a graph's own limits."""
+"""Captured work computes what is written: rehearsed on a CPU, within a graph's own limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -16,8 +16,9 @@ from torch import Tensor
 from specframe import load
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
-from specframe.capture import growing, judging
+from specframe.capture import wrappers
 from specframe.capture.graphs import CapturedGraph, Graphs
+from specframe.capture.purity import pure
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.drafter.base import Drafter
@@ -28,9 +29,10 @@ from specframe.drafter.mtp import MTP
 from specframe.errors import ConfigError
 from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.records import StepRecord
 from specframe.runtime import cudagraph
 from specframe.runtime.base import Runtime, Tensors
-from specframe.runtime.cudagraph import CudaGraph
+from specframe.runtime.cudagraph import CudaGraph, GraphLaunch
 from specframe.target.hf import HF
 from specframe.testing.defaults import component
 from specframe.testing.host_reads import HostReads
@@ -75,21 +77,21 @@ PARTS = ("tokens", "parents", "alive", "depths", "origin", "row_of", "slots")
 
 def drafter_on(kind: str, target: HF, runtime: Runtime, cache: str) -> Drafter:
     """A drafter of a kind on a runtime, with a random head if it has one."""
-    held: dict[str, Any] = {"target": target, "runtime": runtime}
+    given: dict[str, Any] = {"target": target, "runtime": runtime}
     if kind == "medusa":
-        return Medusa.of(medusa_net(), **held)
+        return Medusa.of(medusa_net(), **given)
     if kind == "lm":
         small = model("llama")
         small.load_state_dict(draft("llama", "noisy").model.state_dict())
-        return lm_of(HF.of(small, runtime=runtime), target, cache)
+        return lm_of(HF.of(small, runtime=runtime), target, cache, launch=runtime.launch)
     if kind not in ("eagle", "eagle3", "mtp"):
         return drafter_of(kind, "llama", cache)
-    held["cache"] = CACHE_MAKERS[cache]()
+    given["cache"] = CACHE_MAKERS[cache](launch=runtime.launch)
     if kind == "eagle":
-        return Eagle.of(eagle_net(), **held)
+        return Eagle.of(eagle_net(), **given)
     if kind == "eagle3":
-        return Eagle3.of(eagle3_net(), layers=LAYERS, **held)
-    return MTP.of(mtp_net(modules=2), **held)
+        return Eagle3.of(eagle3_net(), layers=LAYERS, **given)
+    return MTP.of(mtp_net(modules=2), **given)
 
 
 def composed(
@@ -103,7 +105,7 @@ def composed(
         drafter=drafter_on(kind, target, runtime, cache),
         tree=tree_of(tree, how),
         accept=component("accept", word),
-        cache=CACHE_MAKERS[cache](),
+        cache=CACHE_MAKERS[cache](launch=runtime.launch),
         runtime=runtime,
         how=how,
         sampling=sampling_config(temperature, **sampling),
@@ -127,10 +129,20 @@ def same(one: Outcome, other: Outcome) -> bool:
         pairs += [(getattr(mine.draft, name), getattr(theirs.draft, name)) for name in PARTS]
         calls = zip(mine.draft.calls, theirs.draft.calls, strict=True)
         pairs += [(call.law, twin.law) for call, twin in calls]
-        pairs.append((mine.laws.known(), theirs.laws.known()))
+        pairs.append((known(mine, one), known(theirs, other)))
         if not all(is_close(a, b) for a, b in pairs):
             return False
     return True
+
+
+def known(record: StepRecord, outcome: Outcome) -> Tensor:
+    """By the laws that the rule asked for; a captured rule asked out of sight, and asks again."""
+    rule, laws = outcome.loop.components.accept, record.laws
+    assert isinstance(laws, Laws)
+    if laws.is_empty:
+        assert isinstance(rule, wrappers.CapturedRule)
+        rule.rule.decide(record.draft, laws, outcome.loop.lane.rng)
+    return laws.known()
 
 
 def is_close(one: Tensor | None, other: Tensor | None) -> bool:
@@ -145,9 +157,15 @@ def equal(mine: Composition, theirs: Composition) -> bool:
     return all(same(one, other) for one, other in pairs)
 
 
-def rehearsal_of(runtime: CudaGraph) -> Rehearsal:
-    assert isinstance(runtime.recorder, Rehearsal)
-    return runtime.recorder
+def launch_of(runtime: Runtime) -> GraphLaunch:
+    assert isinstance(runtime.launch, GraphLaunch)
+    return runtime.launch
+
+
+def rehearsal_of(runtime: Runtime) -> Rehearsal:
+    capturer = launch_of(runtime).capturer
+    assert isinstance(capturer, Rehearsal)
+    return capturer
 
 
 def cases() -> list[Any]:
@@ -180,7 +198,7 @@ def test_replays_are_what_is_written(kind: str, tree: str, rule: Rule, cache: st
         composed(kind, tree, rule, cache, runtime), composed(kind, tree, rule, cache, RUNTIME)
     )
     assert rehearsal_of(runtime).replays > 12
-    assert not runtime._refused
+    assert not launch_of(runtime)._refused
 
 
 EAGLE: tuple[str, str, Rule, str] = ("eagle", "static", ("match", "coupled", 1.0), "static")
@@ -188,38 +206,38 @@ EAGLE: tuple[str, str, Rule, str] = ("eagle", "static", ("match", "coupled", 1.0
 
 def test_warm_up_is_bounded_and_addresses_stay() -> None:
     runtime = rehearsed(warmup=2)
-    made, recorder = composed(*EAGLE, runtime), rehearsal_of(runtime)
+    made, capturer = composed(*EAGLE, runtime), rehearsal_of(runtime)
     for _ in range(4):  # buffers reach their size in the first
         list(outcomes(made))
-    known, warmed = len(recorder.made), recorder.warmed
-    places = [[one.data_ptr() for one in recording.inputs] for recording in recorder.made]
+    known, warmed = len(capturer.made), capturer.warmed
+    places = [[one.data_ptr() for one in graph.inputs] for graph in capturer.made]
     list(outcomes(made))
-    assert (len(recorder.made), recorder.warmed) == (known, warmed)
-    assert places == [[one.data_ptr() for one in record.inputs] for record in recorder.made]
-    assert warmed <= 2 * len(runtime._calls)
+    assert (len(capturer.made), capturer.warmed) == (known, warmed)
+    assert places == [[one.data_ptr() for one in graph.inputs] for graph in capturer.made]
+    assert warmed <= 2 * len(launch_of(runtime)._calls)
     # Verify pass, its rows, the draft, the decision: one launch each; feeding what was accepted.
-    before, loop = recorder.replays, made.decoding(10)
+    before, loop = capturer.replays, made.decoding(10)
     loop.begin(PROMPT, sequence=0)
     loop.step()
-    assert recorder.replays - before <= 6
+    assert capturer.replays - before <= 6
 
 
 def test_a_full_house_runs_the_rest_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    cudagraph._tell.cache_clear()
+    cudagraph._say.cache_clear()
     runtime = rehearsed(max_graphs=3)
     assert equal(composed(*EAGLE, runtime), composed(*EAGLE, RUNTIME))
-    assert runtime.num_graphs == 3
+    assert launch_of(runtime).num_graphs == 3
     assert capsys.readouterr().err.count("runtime.max_graphs=3 are kept") == 1
 
 
 def test_buffers_that_are_gone_make_room() -> None:
     runtime = rehearsed(max_graphs=1)
     for size in (3, 4, 5):
-        held = (torch.zeros(size),)
+        buffers = (torch.zeros(size),)
         for _ in range(3):
-            runtime.wrap(add, ("add", size))((torch.ones(()),), held)
-        assert runtime.num_graphs == 1
-        assert held[0].tolist() == [3.0] * size
+            runtime.launch.wrap(add, ("add", size))((torch.ones(()),), buffers)
+        assert launch_of(runtime).num_graphs == 1
+        assert buffers[0].tolist() == [3.0] * size
         rehearsal_of(runtime).made.clear()
 
 
@@ -228,20 +246,20 @@ def test_what_is_forgotten_keeps_nothing_alive() -> None:
     made = composed(*EAGLE, runtime)
     list(outcomes(made))
     gone = [weakref.ref(one) for one in (made.drafter, made.tree, made.accept)]
-    assert runtime.num_graphs > 0
+    assert launch_of(runtime).num_graphs > 0
     del made
     gc.collect()
     assert all(one() is not None for one in gone)
-    runtime.forget()
+    launch_of(runtime).forget()
     rehearsal_of(runtime).__init__()  # type: ignore[misc]
     gc.collect()
     assert not any(one() is not None for one in gone)
-    assert runtime.num_graphs == 0
+    assert launch_of(runtime).num_graphs == 0
     assert equal(composed(*EAGLE, runtime), composed(*EAGLE, RUNTIME))
 
 
-def add(fed: Tensors, held: Tensors) -> Tensors:
-    held[0].add_(fed[0])
+def add(inputs: Tensors, buffers: Tensors) -> Tensors:
+    buffers[0].add_(inputs[0])
     return ()
 
 
@@ -262,21 +280,23 @@ def test_going_back(kind: str) -> None:
     assert texts[0] == texts[1]
 
 
-def test_what_depends_on_the_path_is_not_recorded() -> None:
+def test_what_depends_on_the_path_is_not_captured() -> None:
     rule, runtime = ("match", "place", 0.8), rehearsed()
     more = {"repetition_penalty": 1.4}
     assert equal(
         composed("medusa", "static", rule, "static", runtime, **more),
         composed("medusa", "static", rule, "static", RUNTIME, **more),
     )
-    assert not [key for key in runtime._calls if isinstance(key, tuple) and rule[0] in str(key)]
+    assert not [
+        key for key in launch_of(runtime)._calls if isinstance(key, tuple) and rule[0] in str(key)
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "tree"), [("none", "chain"), ("medusa", "static"), ("eagle", "dynamic")]
 )
 def test_one_read_a_step(kind: str, tree: str) -> None:
-    """While warming up, while recording, and afterwards."""
+    """While warming up, while capturing, and afterwards."""
     made = composed(kind, tree, ("match", "place", 0.7), "static", rehearsed())
     for prompt, count in TEXTS:
         loop, reads = made.decoding(count), HostReads()
@@ -295,17 +315,25 @@ def test_control_a_position_that_stands_still(monkeypatch: pytest.MonkeyPatch) -
     def frozen(device: torch.device, position: int, sequence: int) -> list[Tensor]:
         return [torch.full((), 9), torch.full((), sequence)]
 
+    def within(verb: Any) -> Any:
+        def run(*given: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(wrappers, "_counters", frozen)
+                return verb(*given)
+
+        return run
+
     theirs = composed(*EAGLE, RUNTIME)
-    for module in (judging, growing):
+    for kind, verb in ((wrappers.CapturedRule, "decide"), (wrappers.CapturedTree, "_grown")):
         with monkeypatch.context() as patch:
-            patch.setattr(module, "counted", frozen)
+            patch.setattr(kind, verb, within(getattr(kind, verb)))
             assert not equal(composed(*EAGLE, rehearsed()), theirs)
 
 
+@pure
 class Counting(Match):
     """Says that it keeps nothing, and yet every fourth decision rejects all."""
 
-    pure: ClassVar[bool] = True
     calls = 0
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
@@ -329,19 +357,20 @@ def test_control_a_number_of_the_host() -> None:
 
 def test_control_a_buffer_that_moved() -> None:
     runtime = rehearsed()
-    wrapped = runtime.wrap(add, "add")
+    wrapped = runtime.launch.wrap(add, "add")
     first, second = torch.zeros(2), torch.zeros(2)
     for _ in range(3):
         wrapped((torch.ones(()),), (first,))
     wrapped((torch.ones(()),), (second,))
     assert (first.tolist(), second.tolist()) == ([3.0, 3.0], [1.0, 1.0])
-    assert runtime.num_graphs == 2
-    # A recording itself knows its own buffers only.
+    assert launch_of(runtime).num_graphs == 2
+    # A graph itself knows its own buffers only.
     rehearsal_of(runtime).made[0]((torch.ones(()),))
     assert first.tolist() == [4.0, 4.0]
     # A runtime that trusted the key alone would write to the wrong ones.
-    runtime._kept = {
-        ("add", ((second.data_ptr(), second.shape),)): next(iter(runtime._kept.values()))
+    launch = launch_of(runtime)
+    launch._captured = {
+        ("add", ((second.data_ptr(), second.shape),)): next(iter(launch._captured.values()))
     }
     wrapped((torch.ones(()),), (second,))
     assert second.tolist() == [1.0, 1.0]
@@ -350,8 +379,8 @@ def test_control_a_buffer_that_moved() -> None:
 def test_control_outputs_that_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = CapturedGraph.__call__
 
-    def shared(self: CapturedGraph, fed: Tensors) -> Tensors:
-        inner(self, fed)
+    def shared(self: CapturedGraph, inputs: Tensors) -> Tensors:
+        inner(self, inputs)
         return self.outputs
 
     monkeypatch.setattr(CapturedGraph, "__call__", shared)
@@ -359,10 +388,9 @@ def test_control_outputs_that_are_not_copied(monkeypatch: pytest.MonkeyPatch) ->
         assert equal(composed(*EAGLE, rehearsed()), composed(*EAGLE, RUNTIME))
 
 
+@pure
 class Nosy(Match):
     """Reads its own verdict."""
-
-    pure: ClassVar[bool] = True
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         verdict = super().decide(draft, laws, rng)
@@ -370,10 +398,9 @@ class Nosy(Match):
         return verdict
 
 
+@pure
 class Made(Match):
     """Makes a tensor of the host's numbers."""
-
-    pure: ClassVar[bool] = True
 
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
         verdict = super().decide(draft, laws, rng)
@@ -395,32 +422,35 @@ def test_a_subclass_must_say_so_itself() -> None:
 def test_what_waits_for_the_device_runs_as_written(
     rule: type[AcceptRule], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cudagraph._tell.cache_clear()
+    cudagraph._say.cache_clear()
     runtime = rehearsed()
     made, theirs = composed(*EAGLE, runtime), composed(*EAGLE, RUNTIME)
     made.accept = rule()
     assert equal(made, theirs)
-    assert all(isinstance(key, tuple) and key[0] is made.accept for key in runtime._refused)
+    assert all(
+        isinstance(key, tuple) and key[0] is made.accept for key in launch_of(runtime)._refused
+    )
     err = capsys.readouterr().err
     assert err.count("waits for the device") == 1
     assert "such passes run as eager" in err
 
 
-# Where there is nothing to record on.
+# Where there is nothing to capture on.
 
 
 def test_without_a_device_it_says_so_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    cudagraph._tell.cache_clear()
+    cudagraph._say.cache_clear()
     made = [component("runtime", "cudagraph") for _ in range(2)]
     assert capsys.readouterr().err == (
         "specframe: runtime=cudagraph: no CUDA device here; running as eager\n"
     )
-    assert made[0].wrap(add, "add") is add
-    assert made[0].recording is None
-    assert made[0].columns(5, 300) == 5
+    launch = launch_of(made[0])
+    assert launch.wrap(add, "add") is add
+    assert not launch.captures
+    assert launch.columns(5, 300) == 5
 
 
 def test_reasons_name_the_devices() -> None:
@@ -431,28 +461,28 @@ def test_reasons_name_the_devices() -> None:
 
 
 def test_tensors_of_another_device_run_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    cudagraph._tell.cache_clear()
+    cudagraph._say.cache_clear()
     runtime = rehearsed()
-    runtime.recorder = Graphs()
+    launch_of(runtime).capturer = Graphs()
     assert equal(composed(*EAGLE, runtime), composed(*EAGLE, RUNTIME))
     assert capsys.readouterr().err.count("no CUDA graph on cpu; running as eager") == 1
-    assert runtime.num_graphs == 0
+    assert launch_of(runtime).num_graphs == 0
 
 
 def test_widths_are_few() -> None:
-    runtime = rehearsed(columns=16)
-    widths = {runtime.columns(needed, 100) for needed in range(1, 101)}
+    launch = launch_of(rehearsed(columns=16))
+    widths = {launch.columns(needed, 100) for needed in range(1, 101)}
     assert widths == {16, 32, 64, 100}
 
 
 class TestRehearsed(RuntimeContract):
-    """The suite of all runtimes, recorded."""
+    """The suite of all runtimes, captured."""
 
     word = "cudagraph"
 
     @pytest.fixture(autouse=True)
     def _rehearse(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cudagraph, "_recorder", Rehearsal)
+        monkeypatch.setattr(cudagraph, "_capturer", Rehearsal)
 
 
 # A CUDA device chooses it.
@@ -516,36 +546,39 @@ def test_graphs_are_what_is_written(kind: str, tree: str) -> None:
             target=target,
             drafter=drafter_on(kind, target, runtime, "static"),
             tree=tree_of(tree),
-            cache=CACHE_MAKERS["static"](),
+            cache=CACHE_MAKERS["static"](launch=runtime.launch),
             runtime=runtime,
             sampling=sampling_config(0.8),
         )
         runs.append([one.tokens for _ in range(2) for one in outcomes(made)])
         if isinstance(runtime, CudaGraph):
-            assert runtime.num_graphs >= 3
-            assert not runtime._refused
+            assert launch_of(runtime).num_graphs >= 3
+            assert not launch_of(runtime)._refused
     assert runs[0] == runs[1]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_broken_recording_leaves_the_device_usable() -> None:
+def test_a_broken_capture_leaves_the_device_usable() -> None:
     runtime = component("runtime", "cudagraph")
 
-    def reading(fed: Tensors, held: Tensors) -> Tensors:
-        return (fed[0] + int(fed[0].sum()),)
+    def reading(inputs: Tensors, buffers: Tensors) -> Tensors:
+        return (inputs[0] + int(inputs[0].sum()),)
+
+    def double(inputs: Tensors, buffers: Tensors) -> Tensors:
+        return (2 * inputs[0],)
 
     ones = torch.ones(3, device="cuda")
     for _ in range(5):
-        assert runtime.wrap(reading, "reading")((ones,), ())[0].tolist() == [4.0] * 3
-        (doubled,) = runtime.wrap(lambda fed, held: (2 * fed[0],), "double")((ones,), ())
+        assert runtime.launch.wrap(reading, "reading")((ones,), ())[0].tolist() == [4.0] * 3
+        (doubled,) = runtime.launch.wrap(double, "double")((ones,), ())
         assert doubled.tolist() == [2.0] * 3
-    assert (runtime.num_graphs, len(runtime._refused)) == (1, 1)
+    assert (launch_of(runtime).num_graphs, len(launch_of(runtime)._refused)) == (1, 1)
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
 def test_a_run_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudagraph, "_recorder", Rehearsal)
+    monkeypatch.setattr(cudagraph, "_capturer", Rehearsal)
     words = ["target=toy", "drafter=lm", "tree=dynamic", "sampling.temperature=0.8"]
     plain = load([*words, "runtime=eager"])
     engine = load([*words, "runtime=cudagraph"])

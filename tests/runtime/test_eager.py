@@ -10,4 +10,4 @@ def test_functions_are_returned_as_they_are() -> None:
     def fn(fed: Tensors, held: Tensors) -> Tensors:
         return fed
 
-    assert Eager(buckets=None).wrap(fn, "key") is fn
+    assert Eager(buckets=None).launch.wrap(fn, "key") is fn

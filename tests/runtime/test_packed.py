@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -96,16 +97,21 @@ def test_a_layer_looks_as_it_did() -> None:
 def tree(cache: CacheManager, parents: list[int], order: list[int] | None = None) -> Rows:
     """Rows of a tree over a committed prefix; order: which reserved slot each row takes."""
     count, base = len(parents), cache.lengths[0]
-    slots = cache.reserve([count]).slots[torch.tensor(order or range(count))]
-    visible = torch.zeros((count, cache.width), dtype=torch.bool)
-    visible[:, :base] = True
+    fresh, places = cache.reserve([count]), torch.tensor(order or range(count))
+    columns = fresh.columns[places]
+    sees = torch.zeros((count, fresh.extent), dtype=torch.bool)
     depths = []
     for row, parent in enumerate(parents):
-        visible[row] |= visible[parent] if parent >= 0 else False
-        visible[row, slots[row]] = True
+        sees[row] |= sees[parent] if parent >= 0 else False
+        sees[row, columns[row]] = True
         depths.append(0 if parent < 0 else depths[parent] + 1)
-    tokens = (7 * torch.arange(count) + 1) % 13
-    return Rows(tokens=tokens, positions=base + torch.tensor(depths), slots=slots, visible=visible)
+    return Rows(
+        tokens=(7 * torch.arange(count) + 1) % 13,
+        positions=base + torch.tensor(depths),
+        slots=fresh.slots[places],
+        prefix=torch.full((count,), base),
+        sees=sees,
+    )
 
 
 def scored(target: HF, parents: list[int], **more: Any) -> Any:
@@ -159,13 +165,11 @@ def resumed(target: HF) -> Tensor:
     target.prefill([3, 1, 4], cache)
     rows = tree(cache, [-1, 0, 0, 2])
     lower = target.forward(rows, cache, layers=(0, 1))
-    upper = Rows(
-        hidden=lower.hidden, positions=rows.positions, slots=rows.slots, visible=rows.visible
-    )
+    upper = replace(rows, tokens=None, hidden=lower.hidden)
     out = target.forward(upper, cache, layers=(1, 3), want=torch.arange(4))
     assert out.logits is not None
     only_head = target.forward(
-        Rows(hidden=out.hidden, positions=rows.positions, slots=rows.slots, visible=rows.visible),
+        replace(rows, tokens=None, hidden=out.hidden),
         cache,
         layers=(3, 3),
         want=torch.arange(4),
@@ -259,8 +263,8 @@ def test_weights_are_kept_once() -> None:
 
 
 def test_each_weight_goes_when_it_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
-    weights = [weakref.ref(layer.weight) for layer in held.children()]
+    layers = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
+    weights = [weakref.ref(layer.weight) for layer in layers.children()]
     alive = []
 
     class Counting(PackedLinear):
@@ -269,7 +273,7 @@ def test_each_weight_goes_when_it_is_packed(monkeypatch: pytest.MonkeyPatch) -> 
             alive.append(sum(one() is not None for one in weights))
 
     monkeypatch.setattr(packed_linear, "PackedLinear", Counting)
-    pack_linears(held, precision="float32")
+    pack_linears(layers, precision="float32")
     assert alive == [6, 5, 4, 3, 2, 1]
 
 
@@ -339,7 +343,7 @@ def test_rounded_weights_say_so(form: Precision, capsys: pytest.CaptureFixture[s
     words = ["target=toy", "drafter=none", f"runtime.weights={form}", "require_lossless=true"]
     made = runtime(weights=form)
     if form == "float32":
-        assert made.lossy is None
+        assert made.weights.lossy is None
         load(words)
     else:
         refusal = f"runtime.weights={form} rounds the target's weights"

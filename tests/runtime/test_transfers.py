@@ -1,4 +1,4 @@
-"""A step on the meta device: what is recorded takes nothing from the host and gives it nothing."""
+"""A step on the meta device: what is captured takes nothing from the host and gives it nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 from specframe.capture.graphs import CapturedGraph
 from specframe.drafter.eagle import Eagle
-from specframe.loop import Decoding
 from specframe.runtime.base import Pass, Tensors
+from specframe.runtime.cudagraph import GraphLaunch
+from specframe.session.lane import Lane
 from specframe.target import hf
 from specframe.target.hf import HF
 from specframe.testing.defaults import component
@@ -47,7 +48,7 @@ class Transfers(TorchDispatchMode):
 
 
 class Watching:
-    """A `Recorder` that never records, but looks at what it would."""
+    """A `GraphCapturer` that never captures, but looks at what it would."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -57,12 +58,12 @@ class Watching:
         assert {one.device.type for one in tensors} == {"meta"}
         return None
 
-    def warm(self, fn: Pass, fed: Tensors, held: Tensors) -> Tensors:
+    def warm(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> Tensors:
         self.ran.append(fn.__qualname__)
         with self.transfers:
-            return fn(fed, held)
+            return fn(inputs, buffers)
 
-    def record(self, fn: Pass, fed: Tensors, held: Tensors) -> CapturedGraph:
+    def capture(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> CapturedGraph:
         raise AssertionError("it is never warm")
 
 
@@ -77,12 +78,13 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
         raise Read
 
     patch.setattr(hf, "check_tree", lambda target: None)
-    patch.setattr(Decoding, "_first", lambda self, out: (5, 0, 1))
-    patch.setattr(Decoding, "_read", read)
+    patch.setattr(Lane, "first_token", lambda self, out: (5, 0, True))
+    patch.setattr(Lane, "read", read)
     runtime, watching = rehearsed(warmup=100), Watching()
-    runtime.recorder = watching
+    assert isinstance(runtime.launch, GraphLaunch)
+    runtime.launch.capturer = watching
     target = HF.of(model("llama").to("meta"), runtime=runtime)
-    cache, own = CACHE_MAKERS["static"](), CACHE_MAKERS["static"]()
+    cache, own = (CACHE_MAKERS["static"](launch=runtime.launch) for _ in range(2))
     warpers = {"top_k": 20, "top_p": 0.9, "min_p": 0.01} if temperature else {}
     loop = Composition(
         target=target,
@@ -111,7 +113,7 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
         ("chain", "match", "coupled", 0.9),
     ],
 )
-def test_what_is_recorded_keeps_to_the_device(
+def test_what_is_captured_keeps_to_the_device(
     tree: str, rule: str, how: How, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watching = step(tree, rule, how, temperature, monkeypatch)
