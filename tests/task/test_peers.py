@@ -15,6 +15,7 @@ from rich.console import Console
 
 import specframe
 from specframe.compose.build import plan
+from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose, replaced
 from specframe.errors import ConfigError
 from specframe.plugins import bootstrap
@@ -152,7 +153,8 @@ def test_buffers_are_shared_where_nothing_else_is_said(tmp_path: Path) -> None:
     made._comparison(asked, contest)
     main = asked.engine.parts
     _, _, same, other = (side.engine.parts for side in contest.sides)
-    assert same.cache is main.cache and same.runtime is main.runtime is same.target.runtime
+    assert same.cache is main.cache and same.runtime is main.runtime
+    assert (same.target, same.runtime) in LoadedModels.shared()._targets.values()
     assert same.target is main.target is other.target
     assert other.cache is not main.cache
 
