@@ -55,14 +55,10 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a drafter asks of its target; checked before any weight is loaded where it can be.
+    """What a drafter asks of its target; checked before any weight is loaded where it can be."""
 
-    taps: hidden states by name, handed over for every committed row and the whole prompt.
-    aux_rows: the most auxiliary rows a verify pass will carry for it (they count in the budget).
-    """
-
-    taps: tuple[str, ...] = ()
-    aux_rows: int = 0
+    taps: tuple[str, ...] = ()  # hidden states of every committed row and of the whole prompt
+    aux_rows: int = 0  # most auxiliary rows of a verify pass; they count in the budget
     tokenizer: bool = False
     partial_layers: bool = False
     own_cache: bool = False
@@ -70,33 +66,29 @@ class Needs:
 
 @dataclass(frozen=True, kw_only=True)
 class Gives:
-    """What a target can do. `max_positions` is the longest context, None for no limit."""
+    """What a target can do."""
 
     taps: frozenset[str] = frozenset()
     tree_masks: bool = True
     partial_layers: bool = False
     rollback: Literal["truncate", "none"] = "truncate"
-    max_positions: int | None = None
+    max_positions: int | None = None  # longest context; None: no limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of one draft. rows: root included, auxiliary rows already taken off; depth: levels."""
+    """Limits of one draft."""
 
-    rows: int
-    depth: int
+    rows: int  # root included, auxiliary rows already taken off
+    depth: int  # levels below the root
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fresh:
-    """What `CacheManager.reserve` gives for the rows of a pass.
+    """What `CacheManager.reserve` gives for the rows of a pass."""
 
-    slots [R] are handles that only the cache reads; columns [R] are the places of the rows in their
-    lane, counted from the lane's committed length.
-    """
-
-    slots: Tensor  # [R] int64
-    columns: Tensor  # [R] int64
+    slots: Tensor  # [R] int64, handles that only the cache reads
+    columns: Tensor  # [R] int64, places in the lane, counted from its committed length
     extent: int  # E: fresh columns of the lane, these included
 
 
@@ -203,14 +195,11 @@ class DrawCall:
 
 @dataclass(frozen=True, kw_only=True)
 class AuxRows:
-    """Extra rows of a verify pass that are no part of the tree: tree rows never see them.
-
-    sees [A, N + A]: which rows of this pass each one sees (all see the committed prefix).
-    """
+    """Extra rows of a verify pass that are no part of the tree: tree rows never see them."""
 
     tokens: Tensor  # [A] int64
     positions: Tensor  # [A] int64, absolute
-    sees: Tensor  # [A, N + A] bool
+    sees: Tensor  # [A, N + A] bool: rows of this pass; all see the committed prefix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,11 +212,7 @@ class Resume:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A tree to verify, parents before children, row 0 the root. `depth` is a host integer.
-
-    synthetic: whoever drafted it was told the text; every figure made of it says so.
-    calls: how all its nodes came, placements too, for those who explain a draft.
-    """
+    """A tree to verify, parents before children, row 0 the root."""
 
     tokens: Tensor  # [N] int64
     parents: Tensor  # [N] rows, root -1
@@ -235,18 +220,18 @@ class Draft:
     depths: Tensor  # [N] int64, root 0
     origin: Tensor  # [N] node ids, -1 for padding
     row_of: Tensor  # [nodes made] row of each node id, -1 where it was pruned
-    depth: int
+    depth: int  # of the deepest row, a host integer
     chain: bool
     slots: Tensor | None = None  # [N] where keys lie or will lie; None: the loop reserves
     columns: Tensor | None = None  # [N] fresh columns of the slots
     in_order: bool = False  # the host knows that row i has fresh column i
     seen: Tensor | None = None  # [N, N] what `ancestors` says, where it is known already
     draws: tuple[DrawCall, ...] | None = None  # None: every child was placed
-    calls: tuple[DrawCall, ...] = ()
+    calls: tuple[DrawCall, ...] = ()  # how every node came, for those who explain a draft
     aux: AuxRows | None = None
     resume: Resume | None = None
     takes_aux: bool = True  # it goes with the auxiliary rows of its drafter, if there are any
-    synthetic: bool = False
+    synthetic: bool = False  # its drafter knew the text, so its figures are of no method
 
     @property
     def num_rows(self) -> int:
@@ -278,14 +263,11 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOutput:
-    """logits [N, V] of root and tree rows (of the last prompt row after prefill, [1, V]).
+    """What a pass of the target gives."""
 
-    aux_logits [A, V]; taps: name -> [R, H] for all rows of the pass (tree rows first).
-    """
-
-    logits: Tensor
-    aux_logits: Tensor | None = None
-    taps: dict[str, Tensor] = field(default_factory=dict)
+    logits: Tensor  # [N, V] of root and tree rows; after prefill [1, V] of the last prompt row
+    aux_logits: Tensor | None = None  # [A, V]
+    taps: dict[str, Tensor] = field(default_factory=dict)  # name -> [R, H], tree rows first
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ ALLOWED: dict[str, str] = {
 ORDER: dict[str, str] = {
     "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
     "overrides axes compatibility derived_configs loaded_models build run_task",
-    "costs": "rank_counts calibration ceilings fingerprint stored_costs step_timing rank_accuracy "
+    "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing rank_accuracy "
     "provider",
     "buffers": "launches passes contiguous_pass contiguous",
     "capture": "drafts forms graphs purity wrappers",

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.training.small_courses import small_target, write
 
 from specframe.cli import main
 from specframe.compose.axes import AXES
@@ -20,6 +19,7 @@ from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.plugins import bootstrap
 from specframe.train.base import RECIPES
+from tests.training.small_courses import small_target, write
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = re.compile(r"^```\w+\n# plugins/(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,17 +11,16 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 
+from specframe.costs.warmup_runs import warmup_runs
 from specframe.drafter.base import Drafter, Traits
 from specframe.drafting.builder import TreeBuilder
 from specframe.lookup.foresight import prospects_of
 from specframe.loop import Decoding
 from specframe.measure.busy_clock import BusyClock
 from specframe.planning.cost_table import CostTable, DraftCost
-from specframe.runtime.base import Launch
 from specframe.session.engine import Engine
 from specframe.session.stopping import StopConfig
 from specframe.tree.base import Source, TreePolicy, widest
@@ -29,18 +28,6 @@ from specframe.types import Budget, Frontier, Needs, Proposal
 
 _ALPHABET = 61  # ids of the text that is measured on: few, so that look-ups find something
 _LEVELS = 3  # of a draft that is timed
-
-
-@runtime_checkable
-class WarmsUp(Protocol):
-    """A launch whose first runs of a function take another time than those to come."""
-
-    warmup_runs: int  # timings to discard before a function is in its steady state
-
-
-def warmup_runs(launch: Launch) -> int:
-    """Timings of a function to discard, at least one."""
-    return launch.warmup_runs if isinstance(launch, WarmsUp) else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +81,7 @@ class StepTimer:
         self.lookup_sources: list[str] = []  # sources that look up, known once there is a table
         self._tick = tick
         self._unlike = warmup_runs(engine.parts.runtime.launch)  # so many first runs are not timed
+        self.plan = plan
         self.plan = self._fitted(plan, capacity)
 
     @torch.inference_mode()
@@ -191,8 +179,9 @@ class StepTimer:
     def _fitted(self, plan: TimingPlan, capacity: int | None) -> TimingPlan:
         """The plan with contexts that leave room for the run."""
         parts = self._engine.parts
-        limits = [parts.target.gives.max_positions, parts.drafter.traits.max_positions, capacity]
-        rows = plan.rows[-1] + parts.drafter.traits.needs.aux_rows
+        traits = parts.drafter.traits
+        limits = [parts.target.gives.max_positions, traits.max_positions, capacity]
+        rows = plan.rows[-1] + traits.needs.aux_rows
         most = [limit - self._steps() - 2 * rows for limit in limits if limit is not None]
         room = max(min(most, default=plan.contexts[-1]), 2)
         contexts = tuple(sorted({min(context, room) for context in plan.contexts}))

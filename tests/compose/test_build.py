@@ -125,7 +125,9 @@ def test_weights_stay_loaded_between_points() -> None:
     assert first.parts.drafter is not second.parts.drafter
     assert first.parts.cache is not second.parts.cache
     # What a runtime made ready stays with the target.
-    assert first.parts.runtime is second.parts.runtime is first.parts.target.runtime
+    assert first.parts.runtime is second.parts.runtime
+    pairs = LoadedModels.shared()._targets.values()
+    assert (first.parts.target, first.parts.runtime) in pairs
     other = load(["target=toy", "drafter=none", "target.table_seed=9"])
     assert other.parts.target is not first.parts.target
 
@@ -214,7 +216,7 @@ def test_an_inner_loop_is_another_composition(inner_words: Any) -> None:
         engine = inner_words(inner, f"sampling.temperature={temperature}", "stop.eos=[5]").load()
         loop = engine.parts.drafter.loop
         assert isinstance(loop, Decoding)
-        assert loop.parts.target is not engine.parts.target
+        assert loop.components.target is not engine.parts.target
         plain = [
             "target=toy",
             "drafter=none",
@@ -223,7 +225,7 @@ def test_an_inner_loop_is_another_composition(inner_words: Any) -> None:
         ]
         answer = engine.generate([1, 2, 3], max_new_tokens=30)
         assert answer.tokens == load(plain).generate([1, 2, 3], max_new_tokens=30).tokens
-        assert loop.sampling.greedy == (temperature == 0.0), "it samples as the run does"
+        assert loop.lane.sampling.greedy == (temperature == 0.0), "it samples as the run does"
 
 
 def test_an_inner_loop_knows_no_end(inner_words: Any) -> None:

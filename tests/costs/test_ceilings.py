@@ -10,7 +10,7 @@ import torch
 from specframe.costs.ceilings import Ceilings, MeasuredPass, PassWorkload, measure_ceilings
 from specframe.measure.busy_clock import BusyClock
 from specframe.task.profile.roofline import roofline
-from tests.small_models import PROMPT, Composition, decode, target
+from tests.small_models import PROMPT, RUNTIME, Composition, decode, target
 
 
 def test_a_pass_reads_every_weight_once() -> None:
@@ -39,7 +39,7 @@ def test_the_roof_is_the_nearer_of_two_limits() -> None:
     tree = ElementTree.fromstring(svg)
     texts = [node.text for node in tree.iter() if node.text]
     assert "a < b" in texts and "1" in texts and "16" in texts
-    found = measure_ceilings(target("llama"), BusyClock(torch.device("cpu")).now)
+    found = measure_ceilings(target("llama"), RUNTIME.weights, BusyClock(torch.device("cpu")).now)
     assert found.bytes_per_s > 1e8 and found.operations_per_s > 1e8
 
 
@@ -55,4 +55,5 @@ def test_no_pass_lies_above_the_roof() -> None:
     assert raised.above([]) == raised
     # Of several tries the best counts: the others were held up.
     times = iter([0.0, 9.0, 9.0, 10.0] + [20.0, 25.0] * 100)
-    assert measure_ceilings(target("llama"), lambda: next(times)).bytes_per_s == 2e3 * 2**26
+    found = measure_ceilings(target("llama"), RUNTIME.weights, lambda: next(times))
+    assert found.bytes_per_s == 2e3 * 2**26

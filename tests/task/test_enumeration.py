@@ -106,7 +106,7 @@ def test_the_exact_law_is_the_product_of_the_table() -> None:
     target = toy(vocab_size=3)
     made = Composition(target=target, sampling=sampling_config(1.0)).decoding(4)
     made.begin([0, 1])
-    law = exact_law(target, made.sampling, [0, 1], length=2)
+    law = exact_law(target, made.lane.sampling, [0, 1], length=2)
     table = target.table.exp()
     assert law[(2, 0)] == pytest.approx(float(table[0, 1, 2] * table[1, 2, 0]), abs=1e-15)
 

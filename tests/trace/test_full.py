@@ -56,12 +56,12 @@ def test_every_position_holds_the_composed_tree_and_the_targets_law(tmp_path: Pa
     words = ("drafter=lm", "tree=dynamic", "tree.top_k=3", "tree.max_nodes=9", "tree.depth=4")
     (answer, _) = read_record(record(tmp_path, *words, "sampling.temperature=0.7")).answers
     engine = load([*TOY, *words, "sampling.temperature=0.7"])
-    for place in answer.places:
+    for place in answer.positions:
         loop = engine.decoding(max_new_tokens=answer.limit - len(place.context) + 1)
         loop.begin(place.context[:-1])
         loop.truncate(len(place.context) - 1, [place.context[-1]])
         with torch.inference_mode():
-            draft = loop._draft()
+            draft = loop.propose()
         laws, known = place.recorded_laws, set(place.laws)
         assert known == {(), *paths(draft)}
         for path, row in place.laws.items():
@@ -77,7 +77,7 @@ def test_every_position_holds_the_composed_tree_and_the_targets_law(tmp_path: Pa
 
 def test_top_k_and_the_tail(tmp_path: Path) -> None:
     folder = record(tmp_path, "drafter=lm", "trace.top_k=2", "sampling.temperature=1")
-    for place in read_record(folder).answers[0].places:
+    for place in read_record(folder).answers[0].positions:
         laws = place.recorded_laws
         assert laws.ids.shape == (len(laws.nodes), 2)
         assert abs(laws.top.sum(-1) + laws.tail - 1).max() < 1e-6
@@ -91,7 +91,7 @@ def test_beams_draft_the_same_and_ask_for_all_smaller_ones(seed: int, how: Any) 
     whole, recorded = builder(how=how), builder(how=how)
     budget = Budget(rows=12, depth=4)
     DynamicTree(**given).grow(whole, TableDrafter(seed), budget)
-    beams = DynamicTree(**given).recording()
+    beams = DynamicTree(**given).for_trace()
     assert isinstance(beams, Beams)
     beams.grow(recorded, TableDrafter(seed), budget)
     assert paths(whole.build()) == paths(recorded.build())
