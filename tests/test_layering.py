@@ -90,8 +90,8 @@ ALLOWED: dict[str, str] = {
 ORDER: dict[str, str] = {
     "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
     "overrides axes compatibility derived_configs loaded_models build run_task",
-    "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing rank_accuracy "
-    "provider",
+    "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
+    "rank_accuracy provider",
     "buffers": "launches passes contiguous_pass contiguous",
     "capture": "drafts forms graphs purity wrappers",
     "drafting": "assembly cache_view draws feeding vocabulary builder features placing ranks",
