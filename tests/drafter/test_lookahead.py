@@ -172,11 +172,11 @@ def test_a_pass_has_as_many_rows_as_the_formula_says(window: int) -> None:
     loop = composed.decoding(COUNT)
     loop.begin(PROMPT)
     for levels in range(1, 4):
-        assert loop._draft().aux is None or len(loop._draft().aux.tokens) == levels * window - 1
+        assert loop.propose().aux is None or len(loop.propose().aux.tokens) == levels * window - 1
         loop.step()
     for start in range(7):
         drafter._pool.add([loop.context.tokens[-1], *range(10 * start, 10 * start + 4)])
-    draft = loop._draft()
+    draft = loop.propose()
     assert draft.num_rows == 1 + 6 * 4
     assert draft.aux is not None
     rows = draft.num_rows + len(draft.aux.tokens)
@@ -218,7 +218,9 @@ def test_every_row_of_the_window_is_a_plain_continuation(family: str, cache: str
     drafter._pool.add([loop.context.tokens[-1], 4, 5, 6])
     first, *others = [list(level) for level in drafter._ahead.levels]
     with torch.inference_mode():
-        draft = loop._draft()
+        draft = loop.propose()
+        fresh = made.reserve([draft.num_rows])
+        draft = replace(draft, slots=fresh.slots, columns=fresh.columns)
         out = composed.target.score(draft, made)
         bare = composed.target.score(replace(draft, aux=None), made)
     assert out.aux_logits is not None
@@ -381,4 +383,4 @@ def test_rows_of_the_window_are_counted() -> None:
     counted: Metrics = meter.end()
     assert counted.num_draft_rows == sum(rows)
     assert max(rows) > 12
-    assert component("drafter", "lookahead").needs.aux_rows == 11
+    assert component("drafter", "lookahead").traits.needs.aux_rows == 11

@@ -374,7 +374,7 @@ def test_a_pass_has_as_many_rows_as_the_formula_says(window: int) -> None:
         drafter._pool.add(ngram)
     pending = len(loop.context) - drafter._writer.cache.lengths[0]
     with torch.inference_mode():
-        draft = loop._draft()
+        draft = loop.propose()
     assert rows[0] == pending - 1 + (5 - 1) * 2 * window
     assert draft.num_rows <= 1 + 8 + 2 * 4
 
