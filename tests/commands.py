@@ -1,4 +1,4 @@
-"""The command line within this process: a process of its own takes seconds to start torch."""
+"""The command line, or a task alone, within this process: another one takes seconds to start."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specframe.cli import main
+from specframe.session.engine import Engine
+from specframe.task.base import Job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +50,9 @@ def in_process(
         return Ended(code=ended.value.code, out=out, err=err)
 
     return run
+
+
+def job_of(engine: Engine, folder: Path, **changes: Any) -> Job:
+    """What a task is handed: an engine and a folder, no prompts of the user's unless given."""
+    values = {"config": {}, "prompt": None, "prompts": None, "rebuild": lambda more: engine}
+    return Job(**{**values, "engine": engine, "output_dir": folder, **changes})

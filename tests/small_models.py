@@ -76,18 +76,29 @@ def draft(name: str, kind: str) -> HF:
     return HF.of(made, runtime=RUNTIME)
 
 
-def toy(*, blend: float = 0.0, vocab_size: int = 6, max_positions: int | None = None) -> Toy:
+def toy(
+    *,
+    blend: float = 0.0,
+    vocab_size: int = 6,
+    spread: float = 3.0,
+    max_positions: int | None = None,
+) -> Toy:
     """A table; `blend` > 0 makes it a draft of the one without."""
     return Toy(
         vocab_size=vocab_size,
         table_seed=1,
-        spread=3.0,
+        spread=spread,
         blend=blend,
         max_positions=max_positions,
         device=CPU,
         runtime=RUNTIME,
         draft=None,
     )
+
+
+def small_table(blend: float = 0.0) -> Toy:
+    """A toy of three tokens with flat laws, whose texts can be enumerated."""
+    return toy(vocab_size=3, spread=1.5, blend=blend)
 
 
 def tree_of(name: str, how: ProposalKind = "place") -> TreePolicy:

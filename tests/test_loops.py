@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -14,12 +13,12 @@ from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.drafter.none import NoDraft
 from specframe.law.streams import Streams
+from specframe.loop import Decoding
 from specframe.records import Context, StepRecord
-from specframe.session.stopping import Stopping
-from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
-from specframe.testing.drafts import plain_sampling
+from specframe.target.toy import Toy
 from specframe.tree.chain import ChainTree
 from specframe.types import TargetOutput
+from tests.drafter.edges import nested_law
 from tests.methods import Cascade
 from tests.small_models import (
     CACHE_MAKERS,
@@ -157,48 +156,15 @@ def test_cascade_under_match_is_the_text_of_the_seed() -> None:
     assert outcome.tokens == plain.tokens
 
 
-def cascade_law(*, length: int, honest: bool) -> dict[tuple[int, ...], float]:
-    """The exact law of a cascade over two tokens, both loops' draws enumerated."""
-    outer, inner = toy(vocab_size=2), toy(vocab_size=2, blend=0.5)
-
-    def decoding(composition: Composition, rng: Enumerator, room: int) -> Any:
-        loop = composition.decoding(room)
-        loop._stopping, loop._make_streams = Stopping([]), lambda sequence: rng
-        return loop
-
-    def decode_once(rng: Enumerator) -> tuple[int, ...]:
-        hot = sampling_config(1.0)
-        small = lm_of(toy(vocab_size=2, blend=0.9), inner)
-        chain = ChainTree(depth=1, max_nodes=3, proposal="iid")
-        inside = Composition(
-            target=inner, drafter=small, tree=chain, accept=Rejection(), how="iid", sampling=hot
-        )
-        drafter = Cascade(loop=decoding(inside, rng, 20), length=1, honest=honest)
-        outside = Composition(
-            target=outer,
-            drafter=drafter,
-            tree=ChainTree(depth=2, max_nodes=4, proposal="place"),
-            accept=Rejection(),
-            sampling=hot,
-        )
-        loop = decoding(outside, rng, length)
-        tokens = loop.begin((0, 1))
-        while loop.finish_reason is None:
-            tokens += loop.step().tokens
-        return tuple(tokens)
-
-    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    for tokens, probability in branches(decode_once, max_branches=20_000):
-        law[tokens] += probability
-    return dict(law)
-
-
 def test_cascade_under_rejection_is_exact() -> None:
-    length = 3
-    reference = exact_law(toy(vocab_size=2), plain_sampling(1.0), (0, 1), length=length)
-    assert max_error(cascade_law(length=length, honest=True), reference) < 1e-12
-    wrong = max_error(cascade_law(length=length, honest=False), reference)
-    assert wrong > 1e-3, "a draft that lies about its law must be caught"
+    def error(*, honest: bool) -> float:
+        def drafter(inner: Decoding, model: Toy, large: Toy) -> Cascade:
+            return Cascade(loop=inner, length=1, honest=honest)
+
+        return nested_law(drafter, length=3, rule=Rejection(), how="iid")
+
+    assert error(honest=True) < 1e-12
+    assert error(honest=False) > 1e-3, "a draft that lies about its law must be caught"
 
 
 # What a record says

@@ -25,12 +25,11 @@ from specframe.tree.dynamic import DynamicTree
 from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Proposal, TargetOutput
 from tests.small_models import (
-    CPU,
-    RUNTIME,
     Composition,
     drafter_of,
     lm_of,
     sampling_config,
+    small_table,
     toy,
     tree_of,
 )
@@ -48,26 +47,13 @@ LAWS: dict[str, dict[str, float]] = {
 RULES: dict[str, type[AcceptRule]] = {"match": Match, "rejection": Rejection}
 
 
-def small_toy(blend: float = 0.0) -> Toy:
-    return Toy(
-        vocab_size=3,
-        table_seed=1,
-        spread=1.5,
-        blend=blend,
-        max_positions=None,
-        device=CPU,
-        runtime=RUNTIME,
-        draft=None,
-    )
-
-
 def engine(
     rule: AcceptRule, tree: str, how: How, temperature: float = 1.0, **changes: float
 ) -> Engine:
-    target = small_toy()
+    target = small_table()
     return Composition(
         target=target,
-        drafter=lm_of(small_toy(0.5), target),
+        drafter=lm_of(small_table(0.5), target),
         tree=TREES[tree](how),
         accept=rule,
         how=how,
@@ -239,7 +225,7 @@ def test_a_temperature_near_zero_is_greedy(temperature: float, rule: AcceptRule)
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_are_refused(value: float) -> None:
-    target = small_toy()
+    target = small_table()
     target.table[:, 2, 1] = value
     made = Composition(target=target, sampling=sampling_config(1.0)).engine(40)
     with pytest.raises(ValueError, match="not finite"):

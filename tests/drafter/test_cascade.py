@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -19,12 +18,12 @@ from specframe.drafter.ngram import Ngram
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.loop import Decoding
 from specframe.records import StepRecord
-from specframe.session.stopping import Stopping
-from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
+from specframe.target.toy import Toy
 from specframe.task.certify.law_checks import sampled_law
 from specframe.testing.host_reads import HostReads
 from specframe.tree.chain import ChainTree
 from specframe.types import How
+from tests.drafter.edges import nested_law
 from tests.small_models import (
     PROMPT,
     Composition,
@@ -38,7 +37,6 @@ from tests.small_models import (
     sampling_config,
     stop_config,
     target,
-    toy,
     tree_of,
 )
 from tests.test_syncs import read_in
@@ -193,43 +191,11 @@ def law_of(
     penalty: float | None = None,
 ) -> float:
     """Error of the law over two tokens, the draws of both loops enumerated."""
-    outer, middle = toy(vocab_size=2), toy(vocab_size=2, blend=0.5)
-    hot = sampling_config(1.0, repetition_penalty=penalty)
 
-    def decoding(composition: Composition, rng: Enumerator, room: int) -> Any:
-        loop = composition.decoding(room)
-        loop._stopping, loop._make_streams = Stopping([]), lambda sequence: rng
-        return loop
+    def drafter(inner: Decoding, model: Toy, large: Toy) -> Cascade:
+        return made(inner=inner, model=model, target=large, length=2)
 
-    def run(rng: Enumerator) -> tuple[int, ...]:
-        inside = Composition(
-            target=middle,
-            drafter=lm_of(toy(vocab_size=2, blend=0.9), middle),
-            tree=ChainTree(depth=1, max_nodes=3, proposal=how),
-            accept=rule,
-            how=how,
-            sampling=hot,
-        )
-        inner = decoding(inside, rng, 20)
-        outside = Composition(
-            target=outer,
-            drafter=made(inner=inner, model=middle, target=outer, length=2),
-            tree=ChainTree(depth=2, max_nodes=4, proposal="place"),
-            accept=Rejection(),
-            sampling=hot,
-        )
-        loop = decoding(outside, rng, length)
-        tokens = loop.begin((0, 1))
-        while loop.finish_reason is None:
-            tokens += loop.step().tokens
-        return tuple(tokens)
-
-    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    for tokens, probability in branches(run, max_branches=60_000):
-        law[tokens] += probability
-    sampling = Composition(target=outer, sampling=hot).engine().sampling(2)
-    exact = exact_law(outer, sampling, (0, 1), length=length)
-    return max_error(dict(law), exact)
+    return nested_law(drafter, length=length, rule=rule, how=how, penalty=penalty)
 
 
 @pytest.mark.parametrize("penalty", [None, 1.4])

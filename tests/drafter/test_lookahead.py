@@ -20,7 +20,7 @@ from specframe.testing.defaults import component
 from specframe.tree.chain import ChainTree
 from specframe.tree.native import NativeTree
 from specframe.types import Draft
-from tests.drafter.edges import ends_within, law_error, small_table
+from tests.drafter.edges import ends_within, law_error
 from tests.drafter.slow_accounts import Window, likeliest, num_nodes, one_pass, whole
 from tests.small_models import (
     CACHE_MAKERS,
@@ -36,6 +36,7 @@ from tests.small_models import (
     oracle,
     raw,
     sampling_config,
+    small_table,
     target,
     toy,
     tree_of,

@@ -21,7 +21,7 @@ from specframe.target.base import Target
 from specframe.target.hf import HF
 from specframe.testing.host_reads import HostReads
 from specframe.tree.native import NativeTree
-from tests.drafter.edges import ends_within, law_error, report_of_three, small_table
+from tests.drafter.edges import ends_within, law_error, report_of_three
 from tests.drafter.slow_accounts import Window, likeliest, num_nodes, one_pass, whole
 from tests.small_models import (
     CACHE_MAKERS,
@@ -39,6 +39,7 @@ from tests.small_models import (
     oracle,
     raw,
     sampling_config,
+    small_table,
     target,
     toy,
     tree_of,

@@ -16,7 +16,7 @@ from specframe.errors import IncompatibleComponents
 from specframe.measure.metrics import Metrics, RunSummary
 from specframe.terminal.answer import Display
 from specframe.tree.static import StaticTree
-from tests.drafter.edges import law_error, report_of_three, small_table
+from tests.drafter.edges import law_error, report_of_three
 from tests.drafter.slow_accounts import likeliest, whole
 from tests.small_models import (
     CPU,
@@ -29,6 +29,7 @@ from tests.small_models import (
     oracle,
     raw,
     sampling_config,
+    small_table,
     stop_config,
     target,
     toy,

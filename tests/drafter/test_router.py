@@ -32,10 +32,8 @@ from specframe.tree.static import StaticTree
 from specframe.types import Frontier, How, Needs, Proposal
 from tests.methods import Lookahead, Recycling
 from tests.small_models import (
-    CPU,
     LONG_PROMPT,
     PROMPT,
-    RUNTIME,
     VOCAB,
     Composition,
     Scripted,
@@ -46,6 +44,7 @@ from tests.small_models import (
     lm_of,
     oracle,
     sampling_config,
+    small_table,
     target,
     tree_of,
 )
@@ -254,26 +253,13 @@ class Whole(Drafter):
         return [Proposal(logits=self.logits.expand(len(frontier), -1), source="whole")]
 
 
-def small_toy(blend: float = 0.0) -> Toy:
-    return Toy(
-        vocab_size=3,
-        table_seed=1,
-        spread=1.5,
-        blend=blend,
-        max_positions=None,
-        device=CPU,
-        runtime=RUNTIME,
-        draft=None,
-    )
-
-
 def engine(rule: AcceptRule, tree: str, how: How, mode: str, *, first: str = "ngram") -> Engine:
     """Look-up (or a law), a draft model and a law, on a vocabulary of three."""
-    made = small_toy()
+    made = small_table()
     lookup: Drafter = Ngram(n_max=2, n_min=1, length=2, max_matches=2)
     parts = [
         lookup if first == "ngram" else Whole(0.2, -1.0, 0.5),
-        lm_of(small_toy(0.5), made),
+        lm_of(small_table(0.5), made),
         Whole(1.0, 0.0, -0.5),
     ]
     paths = [[0], [1], [2], [1, 0]]

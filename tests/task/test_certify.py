@@ -30,6 +30,7 @@ from specframe.task.certify.law_checks import chi_square
 from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run
 from specframe.testing import defaults
 from specframe.types import Draft, Verdict
+from tests.commands import job_of
 
 QUICK = ["task=certify", "target=toy", "task.draws=300", "task.length=3", "task.tokens=12"]
 AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
@@ -188,14 +189,7 @@ def test_a_drafter_that_stands_in_is_named(tmp_path: Path) -> None:
     engine = made.load()
     other = Engine(replace(engine.parts, drafter=NoDraft()), engine.settings)
     config = {**made.config, "drafter": {"name": "eagle"}}
-    job = Job(
-        engine=other,
-        config=config,
-        output_dir=tmp_path,
-        prompt=None,
-        prompts=None,
-        rebuild=lambda more: engine,
-    )
+    job = job_of(other, tmp_path, config=config, rebuild=lambda more: engine)
     task = made.bound["task"].make()
     assert "drafter=lm stands in for drafter=eagle" in task._enumerated(job).finding
 

@@ -20,11 +20,10 @@ import pytest
 import specframe
 from specframe.errors import ConfigError
 from specframe.session.events import Event
-from specframe.task.base import Job
 from specframe.task.chat import Chat
 from specframe.task.chat.dialogue import Dialogue, Interrupt
 from specframe.terminal.answer import Display
-from tests.commands import Command, may_be_interrupted
+from tests.commands import Command, job_of, may_be_interrupted
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -44,14 +43,7 @@ def chat(
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     engine = specframe.load([*TOY, *words])
     folder.mkdir(exist_ok=True)
-    job = Job(
-        engine=engine,
-        config={},
-        output_dir=folder,
-        prompt=prompt,
-        prompts=None,
-        rebuild=lambda more: engine,
-    )
+    job = job_of(engine, folder, prompt=prompt)
     return Chat(system=system, colour="auto", show_rejected="auto").run(job)
 
 

@@ -22,8 +22,8 @@ from specframe.prompts.questions import NamedPrompt, Question, batches_of
 from specframe.session.batched import Batched, packed
 from specframe.session.engine import Engine, Settings
 from specframe.target.hf import HF
-from specframe.task.base import Job
 from specframe.task.distill import Distill
+from tests.commands import job_of
 from tests.small_models import RUNTIME, VOCAB, Composition, model, sampling_config, stop_config
 
 EOS = (17, 36, 64, 96)  # answers of 2 to 32 tokens, and some that fill the limit
@@ -85,14 +85,7 @@ def distill(
     prompts.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
     values = {"output": str(folder / "answers.jsonl"), "compact": None, "batch_size": 3}
     values |= {"batch_tokens": 10_000, "window": 5, "max_prompt_tokens": 150, "packed": True}
-    job = Job(
-        engine=made,
-        config={},
-        output_dir=folder,
-        prompt=None,
-        prompts=prompts,
-        rebuild=lambda more: made,
-    )
+    job = job_of(made, folder, prompts=prompts)
     assert Distill(**{**values, **options}).run(job) == 0
     return list(read_answers(folder / "answers.jsonl"))
 

@@ -22,10 +22,9 @@ from specframe.measure.metrics import Metrics, RunSummary
 from specframe.session.engine import Engine
 from specframe.session.events import Event
 from specframe.session.manifest import recorded
-from specframe.task.base import Job
 from specframe.task.generate import Generate, _time_left
 from specframe.terminal.answer import Display, plain
-from tests.commands import Command, may_be_interrupted
+from tests.commands import Command, job_of, may_be_interrupted
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -48,14 +47,7 @@ def run(
         path.write_text(prompts, encoding="utf-8")
     task = Generate(**({"stream": True, "colour": "auto", "show_rejected": "auto"} | options))
     engine = specframe.load([*base, *overrides])
-    job = Job(
-        engine=engine,
-        config={},
-        output_dir=folder / "run",
-        prompt=prompt,
-        prompts=path,
-        rebuild=lambda more: engine,
-    )
+    job = job_of(engine, folder / "run", prompt=prompt, prompts=path)
     with recorded(job.output_dir, engine=engine, config={}):
         return task.run(job)
 

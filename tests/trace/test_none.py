@@ -15,20 +15,13 @@ from specframe.task.base import Job
 from specframe.task.generate import Generate
 from specframe.trace.base import TRACES, TracedPrompt
 from specframe.trace.none import NoTrace
+from tests.commands import job_of
 
 
 def job(folder: Path, *words: str, **more: Any) -> Job:
     engine = load(["target=toy", "drafter=lm", "max_new_tokens=12", *words])
     folder.mkdir(exist_ok=True)
-    return Job(
-        engine=engine,
-        config={},
-        output_dir=folder,
-        prompt="abc",
-        prompts=None,
-        rebuild=lambda more: engine,
-        **more,
-    )
+    return job_of(engine, folder, prompt="abc", **more)
 
 
 def test_it_is_off_and_the_default_of_a_job(tmp_path: Path) -> None:

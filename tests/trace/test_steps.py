@@ -17,11 +17,12 @@ from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.errors import IncompatibleComponents
 from specframe.records import StepRecord
-from specframe.task.base import TASKS, Job
+from specframe.task.base import TASKS
 from specframe.task.generate import Generate
 from specframe.testing.host_reads import HostReads
 from specframe.trace.base import TracedPrompt
 from specframe.trace.steps import TRACE_FILE, StepTrace
+from tests.commands import job_of
 from tests.small_models import Composition, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
@@ -241,15 +242,7 @@ def test_several_answers_and_one_that_cannot_be_given(tmp_path: Path) -> None:
     long = "a" * 30
     turns = [["ab"], [long], ["ba"]]
     prompts.write_text("".join(json.dumps({"turns": one}) + "\n" for one in turns))
-    job = Job(
-        engine=engine,
-        config={},
-        output_dir=tmp_path,
-        prompt=None,
-        prompts=prompts,
-        rebuild=lambda more: engine,
-        trace=StepTrace(softmax=False),
-    )
+    job = job_of(engine, tmp_path, prompts=prompts, trace=StepTrace(softmax=False))
     assert Generate(stream=True, colour="never", show_rejected="auto").run(job) == 1
     assert [line["answer"] for line in lines(tmp_path) if line["kind"] == "end"] == [0, 2]
     assert [line["prompt"] for line in lines(tmp_path) if line["kind"] == "answer"] == ["ab", "ba"]
