@@ -10,7 +10,7 @@ until stopped:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -18,18 +18,10 @@ from specframe.components import Components
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.measure.clock import Clock
-from specframe.records import Context, Observer, StepRecord
+from specframe.records import Context, Emission, Observer, StepRecord
 from specframe.session.lane import Lane
 from specframe.session.stopping import Stopping
 from specframe.types import Draft
-
-
-@dataclass(frozen=True)
-class Emission:
-    """Tokens that became certain together, and the step that emitted them."""
-
-    tokens: list[int]
-    record: StepRecord | None  # None: the token of the prefill
 
 
 class Decoding:
@@ -88,9 +80,9 @@ class Decoding:
         return replace(draft, synthetic=True) if parts.drafter.traits.synthetic else draft
 
     def settle(self, draft: Draft, *, tail: list[int] | None = None) -> StepRecord:
-        """Verify a draft, emit what is right, and commit it: the second half of the loop.
+        """Verify a draft, emit what is right, commit it: the second half of the loop.
 
-        tail: the tokens to emit, whatever the target says of them; None: those of the rule.
+        tail: tokens to emit whatever the target says of them; None: those of the rule.
         """
         parts, lane, clock = self.components, self.lane, self.clock
         if draft.slots is None:
@@ -112,9 +104,8 @@ class Decoding:
         clock.mark("commit")
         lane.context.extend(record.tokens)
         lane.finish_reason = record.finish_reason
-        watchers: tuple[Observer, ...] = self._observers if tail is None else (parts.drafter,)
-        for watcher in watchers:
-            watcher.observe(record)
+        for observer in self._observers[: 1 if tail else None]:  # the drafter comes first
+            observer.observe(record)
         clock.mark("host")
         return record
 
@@ -124,14 +115,13 @@ class Decoding:
         parts, clock = self.components, self.clock
         parts.check_prompt(prompt)
         columns = parts.max_columns(len(prompt), self.max_new_tokens)
-        tenancy = parts.cache.open(0, columns=columns, device=parts.target.device)
         self._lane = lane = Lane(
+            tenancy=parts.cache.open(0, columns=columns, device=parts.target.device),
             context=parts.context(prompt, sequence=sequence, columns=columns),
+            limit=parts.limit(len(prompt), self.max_new_tokens),
             sampling=self._make_sampling(len(prompt)),
             rng=self._make_streams(sequence),
             stopping=self._stopping,
-            limit=parts.limit(len(prompt), self.max_new_tokens),
-            tenancy=tenancy,
         )
         clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.traits.needs.taps)
@@ -159,7 +149,7 @@ class Decoding:
             self.clock.start()
             builder = lane.builder("place")
             builder.chain(tail[:-1])
-            # It goes through a verify pass, so that the drafter sees an ordinary step.
+            # Through a verify pass, so that the drafter sees an ordinary step.
             self.settle(builder.build(), tail=list(tail))
         lane.finish_reason = None if lane.room() else "length"
 

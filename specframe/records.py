@@ -91,6 +91,14 @@ class StepRecord:
     marks: list[tuple[str, object]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Emission:
+    """Tokens that became certain together, and the step that emitted them."""
+
+    tokens: list[int]
+    record: StepRecord | None  # None: the token of the prefill
+
+
 class Observer(Protocol):
     """Anything that wants to see finished steps."""
 

@@ -15,12 +15,12 @@ def assembled(
     levels: Sequence[Frontier],
     calls: tuple[DrawCall, ...],
     *,
-    kept: Tensor | None,
+    rows: Tensor | None,
     pad_to: int,
 ) -> Draft:
     """The draft of these levels, the root's first, in order of node ids.
 
-    kept [n]: ids of the nodes that become rows, the root left out; None: all of them. Dead rows are
+    rows [n]: ids of the nodes that become rows, the root left out; None: all of them. Dead rows are
     appended up to `pad_to` rows.
     """
     joined = {
@@ -30,8 +30,8 @@ def assembled(
     depths = torch.cat([torch.full_like(level.nodes, level.depth) for level in levels])
     parents, origin = joined["parents"], torch.arange(len(depths), device=depths.device)
     row_of = origin
-    if kept is not None:
-        origin = torch.cat([origin[:1], kept])
+    if rows is not None:
+        origin = torch.cat([origin[:1], rows])
         row_of = torch.full_like(depths, -1)
         row_of[origin] = torch.arange(len(origin), device=origin.device)
         parents = torch.where(parents >= 0, row_of[parents.clamp_min(0)], parents)[origin]

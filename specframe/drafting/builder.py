@@ -164,7 +164,7 @@ class TreeBuilder:
         if self._grown is not None:
             return self._grown
         calls = tuple(self._calls)
-        draft = assembled(self._levels, calls, kept=self._kept, pad_to=pad_to)
+        draft = assembled(self._levels, calls, rows=self._kept, pad_to=pad_to)
         return replace(draft, takes_aux=self._takes_aux)
 
     def _root(self) -> Frontier:

@@ -130,10 +130,13 @@ def decode(
 ) -> Outcome:
     """Run to the end; after every step the cache holds all tokens but the root."""
     loop = composition.decoding(count, observers)
-    tokens, records = loop.begin(prompt, sequence=sequence), []
-    while loop.finish_reason is None:
-        records.append(loop.step())
-        tokens += records[-1].tokens
+    tokens: list[int] = []
+    records: list[StepRecord] = []
+    for emission in loop.run(prompt, sequence=sequence):
+        tokens += emission.tokens
+        if emission.record is None:
+            continue
+        records.append(emission.record)
         assert loop.context.tokens == [*prompt, *tokens]
         assert composition.cache.lengths[0] == len(loop.context) - 1
         assert composition.cache.extents[0] == composition.cache.lengths[0]

@@ -26,14 +26,14 @@ _MLP = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
 @dataclass(kw_only=True)
 class BlockPlan:
     """One pass: blocks [first, last), the hidden states [R, H] entering the first if it is not 0,
-    sub-layers to skip and taps to take; `found` and `hidden` are what the pass leaves."""
+    sub-layers to skip and taps to take; `taken` and `hidden` are what the pass leaves."""
 
     first: int
     last: int
     entering: Tensor | None
     skip: frozenset[str]
     taps: frozenset[str]
-    found: dict[str, Tensor] = field(default_factory=dict)
+    taken: dict[str, Tensor] = field(default_factory=dict)
     hidden: Tensor | None = None
     normed: Tensor | None = None
 
@@ -81,11 +81,11 @@ class Blocks:
         finally:
             self._plan = None
         assert plan.hidden is not None and plan.normed is not None
-        plan.found["final_prenorm"] = plan.hidden[0]
-        plan.found["final_postnorm"] = plan.normed[0]
-        if "resid:0" in plan.found:
-            plan.found["embed"] = plan.found["resid:0"]
-        return logits, plan.hidden[0], {name: plan.found[name] for name in plan.taps}
+        plan.taken["final_prenorm"] = plan.hidden[0]
+        plan.taken["final_postnorm"] = plan.normed[0]
+        if "resid:0" in plan.taken:
+            plan.taken["embed"] = plan.taken["resid:0"]
+        return logits, plan.hidden[0], {name: plan.taken[name] for name in plan.taps}
 
     def _wrap_base(self) -> None:
         """Keep what the head reads, the normed hidden states, while a pass has its plan here."""
@@ -114,15 +114,15 @@ class Blocks:
                 if index == self._last < plan.first and plan.entering is not None:
                     # Only norm and head are left to run.
                     plan.hidden = hidden_states = plan.entering[None]
-                    plan.found[after] = plan.entering
+                    plan.taken[after] = plan.entering
                 return (hidden_states,) if self._tuples else hidden_states
             if not wanted.isdisjoint(plan.taps):
-                plan.found[here] = hidden_states[0]
+                plan.taken[here] = hidden_states[0]
             output = forward(hidden_states, *args, **kwargs)
             self._tuples = isinstance(output, tuple)
             plan.hidden = output[0] if self._tuples else output
             if index == self._last and after in plan.taps:
-                plan.found[after] = plan.hidden[0]
+                plan.taken[after] = plan.hidden[0]
             return output
 
         return run
