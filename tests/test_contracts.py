@@ -12,9 +12,10 @@ import torch
 from specframe.accept.base import AcceptRule
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
-from specframe.cache.dynamic import DynamicCache as DynamicCache
-from specframe.cache.static import StaticCache as StaticCache
+from specframe.cache.dynamic import DynamicCache
+from specframe.cache.static import StaticCache
 from specframe.drafter.base import Drafter
+from specframe.testing.targets import placed
 from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Frontier, Proposal
 from tests.methods import EarlyExit, Lookahead, Recycling, Router
@@ -75,18 +76,19 @@ def test_tree_rows_never_see_auxiliary_rows(family: str) -> None:
     loop = composition.decoding(COUNT)
     loop.begin(PROMPT)
     drafter.pool[loop.context.tokens[-1]] = [3, 9]
-    draft = loop._draft()
+    draft = loop.propose()
     assert draft.aux is not None
     assert draft.num_rows > 2
     with torch.inference_mode():
-        bare = composition.target.score(replace(draft, aux=None), composition.cache)
-        both = composition.target.score(draft, composition.cache)
+        cache = composition.cache
+        bare = composition.target.score(placed(replace(draft, aux=None), cache), cache)
+        both = composition.target.score(placed(draft, cache), cache)
         assert both.aux_logits is not None
         assert both.aux_logits.shape == (4, VOCAB)
         torch.testing.assert_close(both.logits, bare.logits, rtol=0, atol=1e-9)
         blind = replace(draft.aux, sees=draft.aux.sees.clone())
         blind.sees[:, 0] = False
-        other = composition.target.score(replace(draft, aux=blind), composition.cache)
+        other = composition.target.score(placed(replace(draft, aux=blind), cache), cache)
     assert not torch.allclose(other.aux_logits, both.aux_logits), "what they see is what was said"
 
 

@@ -92,9 +92,10 @@ ORDER: dict[str, str] = {
     "overrides axes compatibility derived_configs loaded_models build run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
     "rank_accuracy provider",
-    "buffers": "launches passes contiguous_pass contiguous",
-    "capture": "drafts forms graphs purity wrappers",
-    "drafting": "assembly cache_view draws feeding vocabulary builder features placing ranks",
+    "buffers": "launches tensor_passes contiguous_pass contiguous",
+    "capture": "capturable tensor_records graphs purity wrappers",
+    "drafting": "assembly cache_view draws feeding vocabulary builder "
+    "feature_drafter placing rank_tree",
     "heads": "embeddings layers medusa_net shipped model_card eagle_net head_files mtp_net choice "
     "layer_layout strict_loading fitting head_drafter medusa_file eagle_export eagle_file mtp_file",
     "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",

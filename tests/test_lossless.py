@@ -74,7 +74,7 @@ CASES = [
 def error_of(made: Engine, length: int, *, max_branches: int = 1000) -> float:
     """Largest error in the law of a text of `length` tokens."""
     law, _ = sequence_law(made, PROMPT, length=length, max_branches=max_branches)
-    target = made.parts.target
+    target = made.components.target
     assert isinstance(target, Toy)
     return max_error(law, exact_law(target, made.sampling(len(PROMPT)), PROMPT, length=length))
 
@@ -235,8 +235,8 @@ def test_logits_that_are_not_finite_are_refused(value: float) -> None:
 def test_re_ranked_placements_are_exact_under_rejection() -> None:
     made = engine(Rejection(), "chain", "place")
     parts = Composition(
-        target=made.parts.target,
-        drafter=made.parts.drafter,
+        target=made.components.target,
+        drafter=made.components.drafter,
         tree=DynamicTree(depth=2, top_k=2, max_nodes=4, proposal="place"),
         accept=Rejection(),
         sampling=sampling_config(0.7),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specframe import load
 from specframe.accept.base import RULES, AcceptRule
-from specframe.buffers.passes import BufferPass
+from specframe.buffers.tensor_passes import BufferPass
 from specframe.cache.base import Opened
 from specframe.drafter.none import NoDraft
 from specframe.law.sampling import Sampling
@@ -249,7 +249,7 @@ def test_what_rides_along_costs_no_read(
 ) -> None:
     words = ["target=toy", f"drafter={word}", f"tree={tree}", f"sampling.temperature={temperature}"]
     engine, reads = load(words), HostReads()
-    watch(reads, engine.parts.target, engine.parts.cache, monkeypatch)
+    watch(reads, engine.components.target, engine.components.cache, monkeypatch)
     for seen in read_in(engine.decoding(max_new_tokens=24), reads, (1, 2, 1, 2), steps=8):
         assert len(seen) == 1, seen
 

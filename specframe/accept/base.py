@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.registry import Registry
 from specframe.types import Draft, How, Verdict
 

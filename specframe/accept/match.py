@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from specframe.accept.base import RULES, AcceptRule, Explanation, Walk, refused_for
 from specframe.capture.purity import pure
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.types import Draft, How, Verdict
 
 

@@ -17,8 +17,8 @@ from specframe.accept.base import (
     refused_for,
 )
 from specframe.capture.purity import pure
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.types import Draft, DrawCall, How, Verdict
 
 _EMPTY = 1e-12  # residual mass below this is rounding of a residual that is exactly zero

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule, Explanation, Show
 from specframe.capture.purity import pure
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.registry import Range
 from specframe.types import Draft, How, Verdict
 

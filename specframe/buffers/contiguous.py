@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.buffers.contiguous_pass import ContiguousPass
 from specframe.buffers.launches import fixed_addresses, wide_passes
-from specframe.buffers.passes import FixedBuffers
+from specframe.buffers.tensor_passes import FixedBuffers
 from specframe.cache.base import CacheManager, Opened, Tenancy
 from specframe.runtime.base import Launch
 from specframe.types import Fresh, Rows, Tensors

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specframe.buffers.passes import BufferPass, visible_columns, write
+from specframe.buffers.tensor_passes import BufferPass, visible_columns, write
 from specframe.cache.base import Layout, Opened, PassForm
 from specframe.types import Rows, Tensors
 

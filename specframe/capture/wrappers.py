@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import AcceptRule, Explanation
-from specframe.capture.drafts import Capturable, CapturableDraft
-from specframe.capture.forms import apart, joined
+from specframe.capture.capturable import Capturable, CapturableDraft
 from specframe.capture.purity import is_pure
+from specframe.capture.tensor_records import apart, joined
 from specframe.components import Components
 from specframe.drafting.builder import TreeBuilder
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.records import Context, StepRecord
 from specframe.runtime.base import Launch, Tensors
 from specframe.tree.base import Source, TreePolicy

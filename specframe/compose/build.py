@@ -99,7 +99,7 @@ class Plan:
         if CostTable not in tree.hints.values() or self.bound["task"].cls.measures_costs:
             return engine
         costs = provide_costs(engine, self.config, file=tree.given["costs"])
-        priced = replace(engine.parts, tree=with_costs(engine.parts.tree, costs))
+        priced = replace(engine.components, tree=with_costs(engine.components.tree, costs))
         return Engine(priced, self.settings)
 
     def prompts(self) -> Path | None:

@@ -48,7 +48,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
         overrides=overrides,
         trace=checked.bound["trace"].make(),
     )
-    parts = None if engine is None else engine.parts
+    parts = None if engine is None else engine.components
     for notice in [] if parts is None else _notices(parts):
         sys.stderr.write(f"specframe: {notice}\n")
     with recorded(output_dir, engine=engine, config=checked.config):

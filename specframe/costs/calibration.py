@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule
-from specframe.capture.drafts import Expand
+from specframe.capture.capturable import Expand
 from specframe.costs.rank_counts import MISS, RankCounts
 from specframe.drafting.builder import TreeBuilder
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.lookup.foresight import prospects_of
 from specframe.session.engine import Engine, Prompt
 from specframe.tree.base import Source, TreePolicy, widest
@@ -95,7 +95,7 @@ class Calibrator:
     """
 
     def __init__(self, engine: Engine, counts: RankCounts, *, source: str | None = None) -> None:
-        parts = engine.parts
+        parts = engine.components
         self._writer = Engine(replace(parts, accept=RULES.get("match")()), engine.settings)
         self._policy = TruePathTree(counts, how=parts.how, source=source)
         self._rule = TeacherForcing()
@@ -107,7 +107,7 @@ class Calibrator:
         text = [*answer.prompt_tokens, *answer.tokens]
         loop = self._reader.decoding(max_new_tokens=len(answer.tokens))
         self._policy.text = answer.tokens[1:]
-        self._rule.text = torch.tensor(text, device=self._reader.parts.target.device)
+        self._rule.text = torch.tensor(text, device=self._reader.components.target.device)
         for _ in loop.run(answer.prompt_tokens, sequence=sequence):
             pass
         return len(answer.tokens)

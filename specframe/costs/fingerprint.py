@@ -21,10 +21,10 @@ def fingerprint(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     Machine, threads, torch, dtype, runtime, cache, target, drafter, sampling, and how nodes are
     made.
     """
-    target = engine.parts.target
+    target = engine.components.target
     known, machine = identity(target, target.name), hardware(target.device)
     values: dict[str, Any] = {name: machine[name] for name in _MACHINE}
-    values |= {"torch": torch.__version__, "proposal": engine.parts.how}
+    values |= {"torch": torch.__version__, "proposal": engine.components.how}
     values["target"] = {name: known[name] for name in _TARGET} | {"name": target.name}
     values |= {axis: config[axis] for axis in _AXES}
     # In the form in which it is read back from a file, so that the two compare.

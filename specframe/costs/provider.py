@@ -50,7 +50,7 @@ def provide_costs(engine: Engine, config: dict[str, Any], *, file: str | None) -
         if other:
             sys.stderr.write(f"specframe: tree.costs={file} is used, but {'; '.join(other)}\n")
         return costs
-    max_rows = engine.parts.tree.max_nodes + engine.parts.drafter.traits.needs.aux_rows
+    max_rows = engine.components.tree.max_nodes + engine.components.drafter.traits.needs.aux_rows
     stored = load_costs(here)
     if stored is not None and stored.rows[-1] >= max_rows:
         return stored
@@ -67,7 +67,7 @@ def provide_costs(engine: Engine, config: dict[str, Any], *, file: str | None) -
 
 
 def _measured(engine: Engine, config: dict[str, Any], max_rows: int) -> CostTable:
-    rows = row_counts(max_rows, engine.parts.runtime.launch.buckets)
+    rows = row_counts(max_rows, engine.components.runtime.launch.buckets)
     timing = TimingPlan(rows=rows, contexts=(128,), widths=(1, 8), repeats=3)
     capacity = config["cache"].get("capacity")
     costs = StepTimer(engine, timing, capacity=capacity, tick=lambda _: None).table()

@@ -58,7 +58,7 @@ def measured_accuracy(
     """[D][K] how often a source's guesses are right along the target's own answers."""
     counts = RankCounts(depth=sample.depth, top_k=sample.top_k)
     short = replace(engine.settings, max_new_tokens=sample.tokens)
-    calibrator = Calibrator(Engine(engine.parts, short), counts, source=source)
+    calibrator = Calibrator(Engine(engine.components, short), counts, source=source)
     for sequence, prompt in enumerate(calibration_prompts(engine, sample.prompts)):
         with suppress(ConfigError):  # it may be too long for this target
             calibrator.count(prompt, sequence=sequence)
@@ -77,7 +77,7 @@ def shipped_accuracy(engine: Engine, config: dict[str, Any], source: str) -> Ran
         if word.replace("_", "") != source or "path" not in values:
             continue
         with suppress(ConfigError, OSError):
-            path = values["path"] or head_for(word, engine.parts.target.name)
+            path = values["path"] or head_for(word, engine.components.target.name)
             file = Path(local_path(path)) / "calibration.json"
             if path.startswith(SCHEME) and file.is_file():
                 calibration = json.loads(file.read_text(encoding="utf-8"))
@@ -90,13 +90,13 @@ def accuracy_from(
 ) -> RankTable | None:
     """[D][K] of the values of a calibration.json; None if it was made with another sampling."""
     same_sampling = calibration["sampling"] == config["sampling"]
-    same_proposal = calibration["proposal"] == engine.parts.how
+    same_proposal = calibration["proposal"] == engine.components.how
     return tuple(map(tuple, calibration["accuracy"])) if same_sampling and same_proposal else None
 
 
 def calibration_prompts(engine: Engine, count: int) -> list[Prompt]:
     """Built-in prompts of all kinds; plain ids for a target without a tokenizer."""
-    if engine.parts.target.tokenizer is None:
-        size = engine.parts.target.vocab_size
+    if engine.components.target.tokenizer is None:
+        size = engine.components.target.vocab_size
         return [[(place * place + first) % size for place in range(32)] for first in range(count)]
     return [record.turns[0] for record in read_prompts(BUILTIN)[::_EVERY][:count]]

@@ -75,23 +75,25 @@ class StepTimer:
         tick(n): called when n more of the plan's steps are done.
         """
         never = StopConfig(eos=[], strings=None, criteria=None)
-        self._engine = Engine(engine.parts, replace(engine.settings, stop=never))
-        self._device = engine.parts.target.device
+        self._engine = Engine(engine.components, replace(engine.settings, stop=never))
+        self._device = engine.components.target.device
         self._clock = BusyClock(self._device)
         self.lookup_sources: list[str] = []  # sources that look up, known once there is a table
         self._tick = tick
-        self._unlike = warmup_runs(engine.parts.runtime.launch)  # so many first runs are not timed
+        self._unlike = warmup_runs(
+            engine.components.runtime.launch
+        )  # so many first runs are not timed
         self.plan = plan
         self.plan = self._fitted(plan, capacity)
 
     @torch.inference_mode()
     def table(self) -> CostTable:
         """All that costs time; how often guesses are right is left empty."""
-        drafter = self._engine.parts.drafter
+        drafter = self._engine.components.drafter
         silent = _SilentDrafter(drafter.traits.needs)
         lines = [self._passes(silent, context) for context in self.plan.contexts]
         lookup_ms, networks = self._look_ups(drafter)
-        buckets = self._engine.parts.runtime.launch.buckets or []
+        buckets = self._engine.components.runtime.launch.buckets or []
         return CostTable(
             rows=self.plan.rows,
             contexts=self.plan.contexts,
@@ -159,7 +161,7 @@ class StepTimer:
         )
 
     def _loop(self, drafter: Drafter, policy: TreePolicy) -> Decoding:
-        parts = replace(self._engine.parts, drafter=drafter, tree=policy)
+        parts = replace(self._engine.components, drafter=drafter, tree=policy)
         engine = Engine(parts, self._engine.settings)
         return engine.decoding(max_new_tokens=self._steps(), clock=self._clock)
 
@@ -169,7 +171,7 @@ class StepTimer:
         return 2 * (self.plan.repeats + 1 + self._unlike) * turns + _LEVELS
 
     def _text(self, length: int) -> list[int]:
-        size = min(_ALPHABET, self._engine.parts.target.vocab_size)
+        size = min(_ALPHABET, self._engine.components.target.vocab_size)
         return [(place * place + place // 7) % size for place in range(length)]
 
     def now(self) -> float:
@@ -178,7 +180,7 @@ class StepTimer:
 
     def _fitted(self, plan: TimingPlan, capacity: int | None) -> TimingPlan:
         """The plan with contexts that leave room for the run."""
-        parts = self._engine.parts
+        parts = self._engine.components
         traits = parts.drafter.traits
         limits = [parts.target.gives.max_positions, traits.max_positions, capacity]
         rows = plan.rows[-1] + traits.needs.aux_rows

@@ -47,7 +47,7 @@ class Drafter(ABC):
 
     What a single reader asks for is an optional protocol beside that reader: `Foresees`
     (lookup.foresight, for tree=auto and routers), `Remembers` (records, for what outlives a text),
-    `Capturable` (capture.drafts), `Settles` and `Composed` (compose.axes).
+    `Capturable` (capture.capturable), `Settles` and `Composed` (compose.axes).
     """
 
     traits: Traits = Traits()

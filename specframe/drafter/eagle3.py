@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Traits
-from specframe.drafting.features import FeatureDrafter
+from specframe.drafting.feature_drafter import FeatureDrafter
 from specframe.heads.choice import HeadChoice
 from specframe.heads.eagle_file import load_eagle3
 from specframe.heads.eagle_net import Eagle3Net

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specframe.capture.drafts import CapturableDraft, Expand
+from specframe.capture.capturable import CapturableDraft, Expand
 from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.errors import ConfigError
 from specframe.heads.choice import HeadChoice

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.cache.base import CacheManager
 from specframe.drafter.base import DRAFTERS, Traits
-from specframe.drafting.features import FeatureDrafter
+from specframe.drafting.feature_drafter import FeatureDrafter
 from specframe.errors import ConfigError
 from specframe.heads.choice import HeadChoice
 from specframe.heads.embeddings import Table, embedding, target_head

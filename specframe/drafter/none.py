@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specframe.capture.drafts import CapturableDraft
+from specframe.capture.capturable import CapturableDraft
 from specframe.drafter.base import DRAFTERS, Drafter, Traits
 from specframe.lookup.foresight import Prospect
 from specframe.types import Budget, Frontier, Proposal

@@ -51,7 +51,7 @@ class Router(Drafter):
         mode: Literal["pick", "merge"],
         min_match: Annotated[int, Range(1, 64)],
     ) -> None:
-        self.parts = list(sources)
+        self.drafters = list(sources)
         self.mode = mode
         self.min_match = min_match
         self.traits = _joint_traits([source.traits for source in sources])
@@ -65,11 +65,11 @@ class Router(Drafter):
 
     def begin(self, context: Context, out: TargetOutput) -> None:
         self._drafting: list[Drafter] = []  # this step, in order
-        self._aux: list[AuxRows | None] = [None] * len(self.parts)
-        self._sizes = [0] * len(self.parts)  # values that each part reads back
-        for one in self.parts:
+        self._aux: list[AuxRows | None] = [None] * len(self.drafters)
+        self._sizes = [0] * len(self.drafters)  # values that each part reads back
+        for one in self.drafters:
             one.begin(context, out)
-        starts = [warm for part in self.parts if (warm := is_warm(part)) is not None]
+        starts = [warm for part in self.drafters if (warm := is_warm(part)) is not None]
         self.warm = any(starts) if starts else None
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
@@ -87,18 +87,18 @@ class Router(Drafter):
         return [branch for turn in turns for branch in turn if branch is not None]
 
     def prospects(self) -> Sequence[Prospect]:
-        return [prospect for part in self.parts for prospect in prospects_of(part)]
+        return [prospect for part in self.drafters for prospect in prospects_of(part)]
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
-        for place, one in enumerate(self.parts):
+        for place, one in enumerate(self.drafters):
             draft = one.aux(replace(draft, aux=None), budget)
             self._aux[place] = draft.aux
         return replace(draft, aux=_stacked(self._aux, draft.num_rows))
 
     def readback(self, draft: Draft, out: TargetOutput) -> Tensor | None:
-        views = [self._view(draft, out, place) for place in range(len(self.parts))]
+        views = [self._view(draft, out, place) for place in range(len(self.drafters))]
         found = [
-            one.readback(mine, seen) for one, (mine, seen) in zip(self.parts, views, strict=True)
+            one.readback(mine, seen) for one, (mine, seen) in zip(self.drafters, views, strict=True)
         ]
         self._sizes = [0 if values is None else values.numel() for values in found]
         given = [values.view(-1) for values in found if values is not None]
@@ -106,7 +106,7 @@ class Router(Drafter):
 
     def observe(self, record: StepRecord) -> None:
         start = 0
-        for place, one in enumerate(self.parts):
+        for place, one in enumerate(self.drafters):
             stop = start + self._sizes[place]
             draft, out = self._view(record.draft, record.out, place)
             # A forced step has nothing read back, whatever the step before had.
@@ -115,21 +115,21 @@ class Router(Drafter):
             start = stop
 
     def truncate(self, length: int) -> None:
-        for one in self.parts:
+        for one in self.drafters:
             one.truncate(length)
 
     def remembered(self) -> Any:
-        memories = [memory_of(part) for part in self.parts]
+        memories = [memory_of(part) for part in self.drafters]
         return None if all(memory is None for memory in memories) else memories
 
     def recall(self, memory: Any) -> None:
-        for part, own in zip(self.parts, memory, strict=True):
+        for part, own in zip(self.drafters, memory, strict=True):
             if own is not None and isinstance(part, Remembers):
                 part.recall(own)
 
     def _ranked(self) -> list[Drafter]:
         """Longest matches first, then models, then matches that are too short; ties as listed."""
-        lengths = [(part, match_length_of(part)) for part in self.parts]
+        lengths = [(part, match_length_of(part)) for part in self.drafters]
         models = [one for one, length in lengths if length is None]
         measured = [(one, length) for one, length in lengths if length is not None]
         measured.sort(key=lambda pair: -pair[1])

@@ -78,7 +78,7 @@ def conversation(engine: Engine, turns: Sequence[str], answers: Sequence[str]) -
     """The prompt for the turn after `answers`: one text, or messages of user and assistant."""
     texts = [text for pair in zip(turns, answers, strict=False) for text in pair]
     texts.append(turns[len(answers)])
-    tokenizer = engine.parts.target.tokenizer
+    tokenizer = engine.components.target.tokenizer
     plain = engine.settings.raw or tokenizer is None or tokenizer.chat_template is None
     if plain or len(texts) == 1:
         return "\n\n".join(texts)

@@ -62,7 +62,7 @@ class TextStream:
         self.tokens: list[int] = []
         self.shown = ""
         self._engine = engine
-        tokenizer = engine.parts.target.tokenizer
+        tokenizer = engine.components.target.tokenizer
         self._step = (lambda token: "") if tokenizer is None else tokenizer.decoder()
 
     def add(self, token: int) -> str:
@@ -87,7 +87,7 @@ class Engine:
     """
 
     def __init__(self, parts: Components, settings: Settings) -> None:
-        self.parts = parts
+        self.components = parts
         self.settings = settings
         self._running = captured(parts)  # the same, as the loop runs them
         target = parts.target
@@ -107,11 +107,11 @@ class Engine:
     def eos_ids(self) -> Sequence[int]:
         """Ids that end a text in this run."""
         chosen = self.settings.stop.eos
-        return self.parts.target.eos_ids if chosen == "auto" else chosen
+        return self.components.target.eos_ids if chosen == "auto" else chosen
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, a conversation ({role, content} messages) or ids as they are."""
-        tokenizer = self.parts.target.tokenizer
+        tokenizer = self.components.target.tokenizer
         if isinstance(prompt, torch.Tensor):
             prompt = prompt.tolist()
         if not isinstance(prompt, str):
@@ -123,7 +123,9 @@ class Engine:
             if not all(isinstance(one, Mapping) for one in prompt):
                 raise ConfigError(_ONE_PROMPT)
         if tokenizer is None:
-            raise ConfigError(f"target={self.parts.target.name} has no tokenizer; give token ids")
+            raise ConfigError(
+                f"target={self.components.target.name} has no tokenizer; give token ids"
+            )
         if isinstance(prompt, str):
             if self.settings.raw or tokenizer.chat_template is None:
                 return tokenizer.encode(prompt)
@@ -132,7 +134,7 @@ class Engine:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of tokens without special ones; "" for a target without a tokenizer."""
-        tokenizer = self.parts.target.tokenizer
+        tokenizer = self.components.target.tokenizer
         return "" if tokenizer is None else tokenizer.decode(tokens)
 
     def host_reads(self) -> dict[str, int]:
@@ -140,7 +142,7 @@ class Engine:
 
         drafter, tree and accept: in a step; sampling: in each call of the processors.
         """
-        parts, sampling = self.parts, self.sampling(prompt_length=1)
+        parts, sampling = self.components, self.sampling(prompt_length=1)
         rule, by_path = parts.accept, sampling.path_dependent
         return {
             "drafter": parts.drafter.traits.host_reads,
@@ -227,12 +229,12 @@ class Engine:
 
     def sampling(self, prompt_length: int) -> Sampling:
         """The processors and warpers of this run, for a prompt of this length."""
-        tokenizer = self.parts.target.tokenizer
+        tokenizer = self.components.target.tokenizer
         return build_sampling(
             self.settings.sampling,
             prompt_length=prompt_length,
             eos=self.eos_ids,
             encode=None if tokenizer is None else tokenizer.encode_plain,
-            vocabulary=self.parts.target.vocab_size,
-            device=self.parts.target.device,
+            vocabulary=self.components.target.vocab_size,
+            device=self.components.target.device,
         )

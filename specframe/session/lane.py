@@ -10,9 +10,9 @@ from torch import Tensor
 from specframe.cache.base import Tenancy
 from specframe.drafting.builder import TreeBuilder
 from specframe.errors import ConfigError
-from specframe.law.laws import Laws
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.records import Context, StepRecord
 from specframe.session.stopping import Stopping
 from specframe.types import Draft, How, TargetOutput, Verdict

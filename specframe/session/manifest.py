@@ -58,13 +58,13 @@ def recorded(output_dir: Path, *, engine: Engine | None, config: dict[str, Any])
         write_json(path, facts | {"state": state, "ended": _now(), "error": text})
         raise
     if engine is not None:  # a baseline is made ready later
-        facts["compile_s"] = prepared_s(engine.parts.runtime.launch)
+        facts["compile_s"] = prepared_s(engine.components.runtime.launch)
     write_json(path, facts | {"state": "finished", "ended": _now()})
 
 
 def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
     """Everything about a run that is known before it starts. Nothing of the environment."""
-    parts = engine.parts
+    parts = engine.components
     draft = getattr(parts.drafter, "model", None)
     return {
         **surroundings(config),

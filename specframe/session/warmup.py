@@ -40,7 +40,7 @@ class Prepares(Protocol):
 
 def prepared(engine: Engine) -> Engine:
     """The same engine, once its runtime is ready for it."""
-    parts = engine.parts
+    parts = engine.components
     launch, traits = parts.runtime.launch, parts.drafter.traits
     if isinstance(launch, Prepares):
         never = StopConfig(eos=[], strings=None, criteria=None)
@@ -66,7 +66,7 @@ def _most_rows(tree: TreePolicy) -> int:
 @torch.inference_mode()
 def rehearse(engine: Engine, rows: int) -> None:
     """A pass of a draft of `rows` rows, then steps as they come, if nothing is learnt of them."""
-    parts = engine.parts
+    parts = engine.components
     with suppress(ConfigError):  # told when an answer has the same trouble
         prompt = _prompt(engine, rows)
         _verify(engine, prompt, rows)
@@ -81,8 +81,8 @@ def rehearse(engine: Engine, rows: int) -> None:
 def _prompt(engine: Engine, rows: int) -> list[int]:
     """Any tokens, more than a draft has, so that their own pass is not taken for one; fewer where
     there is no room for them before a draft of `rows`. Leaves the cache empty."""
-    target, cache = engine.parts.target, engine.parts.cache
-    count = engine.parts.tree.max_nodes + 1
+    target, cache = engine.components.target, engine.components.cache
+    count = engine.components.tree.max_nodes + 1
     cache.open(0, columns=count + rows, device=target.device)
     for room in (target.gives.max_positions, cache.capacity):
         if room is not None:
@@ -92,8 +92,8 @@ def _prompt(engine: Engine, rows: int) -> list[int]:
 
 def _verify(engine: Engine, prompt: list[int], rows: int) -> None:
     """The verify pass of a bare root, padded."""
-    target, cache = engine.parts.target, engine.parts.cache
-    taps = engine.parts.drafter.traits.needs.taps
+    target, cache = engine.components.target, engine.components.cache
+    taps = engine.components.drafter.traits.needs.taps
     target.prefill(prompt, cache, taps=taps)
     builder = TreeBuilder(
         context=torch.tensor([*prompt, 0], device=target.device),

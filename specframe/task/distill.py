@@ -77,11 +77,12 @@ class Distill(Task):
 
     def run(self, job: Job) -> int:
         engine = job.engine
-        model = getattr(engine.parts.target, "model", None)
+        target = engine.components.target
+        model = getattr(target, "model", None)
         if model is None:
             raise IncompatibleComponents(
-                f"task=distill needs a model of transformers, target={engine.parts.target.name} "
-                "is none; use target=hf"
+                f"task=distill needs a model of transformers, target={target.name} is none; "
+                "use target=hf"
             )
         options = _generate_options(engine)
         subjects = read_named_prompts(job.prompts)
@@ -118,7 +119,7 @@ class Distill(Task):
 
     def _settings(self, engine: Engine, options: dict[str, Any]) -> dict[str, Any]:
         """Everything that the answers depend on."""
-        target = engine.parts.target
+        target = engine.components.target
         model = identity(target, target.name)
         where = {key: model[key] for key in ("path", "commit")}
         template = json.dumps(model["chat_template"])
@@ -158,7 +159,7 @@ class _Work:
         self._batched = batched
         self._file = file
         self._progress = progress
-        context = engine.parts.target.gives.max_positions or sys.maxsize
+        context = engine.components.target.gives.max_positions or sys.maxsize
         self._longest = min(task.max_prompt_tokens, context - batched.max_new_tokens)
         self._greedy = engine.settings.sampling.temperature < GREEDY_BELOW
 

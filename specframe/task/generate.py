@@ -99,7 +99,7 @@ class Generate(Task):
             if entry.turn:
                 display.paragraph()
             display.prompt(entry.text)
-        meter = Meter(engine.parts.target.device)
+        meter = Meter(engine.components.target.device)
         try:
             prompt = conversation(engine, entry.record.turns, answers)
             meter.begin()
@@ -165,11 +165,11 @@ class Results:
 
     def __init__(self, job: Job, recorder: Tracer) -> None:
         self._recorder = recorder
-        self.summary = RunSummary(job.engine.parts.target.device)
+        self.summary = RunSummary(job.engine.components.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
         self._folder = job.output_dir
-        self._drafter = job.engine.parts.drafter
+        self._drafter = job.engine.components.drafter
 
     def __enter__(self) -> Results:
         path = self._folder / "generations.jsonl"

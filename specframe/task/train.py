@@ -95,7 +95,7 @@ class Train(Task):
         from specframe.training.origin import sources
         from specframe.training.samples import split
 
-        target = job.engine.parts.target
+        target = job.engine.components.target
         return Course(
             recipe=recipe,
             schedule=schedule,
@@ -200,7 +200,7 @@ def _expanded(path: Path, engine: Engine, prompts: Sequence[NamedPrompt]) -> Ite
 
 def _wider_text(engine: Engine, prompts: Path | None) -> list[list[int]]:
     """Token ids of all turns of a prompt file; [] without a file."""
-    tokenizer = engine.parts.target.tokenizer
+    tokenizer = engine.components.target.tokenizer
     if prompts is None or tokenizer is None:
         return []
     records = read_prompts(prompts)

@@ -65,7 +65,7 @@ class Composition:
     seed: int = 0
 
     @property
-    def parts(self) -> Components:
+    def components(self) -> Components:
         """The record of the components."""
         names = ("target", "drafter", "tree", "accept", "cache", "runtime", "how")
         return Components(**{name: getattr(self, name) for name in names})
@@ -79,7 +79,7 @@ class Composition:
             stop=self.stop,
             raw=True,
         )
-        return Engine(self.parts, settings)
+        return Engine(self.components, settings)
 
     def decoding(self, max_new_tokens: int, observers: Sequence[Any] = ()) -> Decoding:
         """The loop, to be stepped by hand."""
@@ -97,7 +97,7 @@ class Composition:
             )
 
         return Decoding(
-            captured(self.parts),
+            captured(self.components),
             max_new_tokens=max_new_tokens,
             sampling=sampling,
             stopping=build_stopping(self.stop, eos=eos, tokenizer=tokenizer),

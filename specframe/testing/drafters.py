@@ -79,10 +79,7 @@ class DrafterContract(ComponentContract):
     def steps(self, engine: Engine, prompt: Sequence[int]) -> list[list[int]]:
         """Emitted tokens by step."""
         loop = engine.decoding(max_new_tokens=NEW_TOKENS)
-        emitted = [loop.begin(prompt)]
-        while loop.finish_reason is None:
-            emitted.append(loop.step().tokens)
-        return emitted
+        return [list(emission.tokens) for emission in loop.run(prompt)]
 
     @pytest.mark.parametrize("tail", [(), (2, 5, 1)])
     def test_truncate(self, name: str, extra: tuple[str, ...], tail: tuple[int, ...]) -> None:
@@ -95,7 +92,7 @@ class DrafterContract(ComponentContract):
         kept = len(PROMPTS[1]) + 2
         prefix = [*loop.context.tokens[:kept], *tail]
         loop.truncate(kept, tail)
-        while loop.finish_reason is None:
+        while loop.room():
             loop.step()
         expected = load(["target=toy", "drafter=none"]).generate(
             prefix, max_new_tokens=len(PROMPTS[1]) + NEW_TOKENS - len(prefix)

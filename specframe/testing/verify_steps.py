@@ -17,9 +17,9 @@ from torch import Tensor
 
 from specframe.accept.base import AcceptRule
 from specframe.drafting.builder import TreeBuilder
-from specframe.law.laws import Laws
 from specframe.law.sampling import Sampling, build_sampling
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.task.certify.enumeration import Law, branches, max_error
 from specframe.testing.compositions import CPU, sampling_config
 from specframe.types import Draft, Frontier, How, Proposal, Verdict

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from specframe.accept.base import AcceptRule
 from specframe.errors import ConfigError, IncompatibleComponents
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.records import Observer, StepRecord
 from specframe.registry import Range
 from specframe.session.engine import Engine, Generation
@@ -59,7 +59,7 @@ class FullTrace(Trace):
         self.top_k = top_k
 
     def traced_engine(self, engine: Engine) -> Engine:
-        parts = engine.parts
+        parts = engine.components
         learns = parts.drafter.traits.learns
         if learns:
             raise IncompatibleComponents(
@@ -100,7 +100,7 @@ class OneToken(AcceptRule):
 class _Positions(Tracer):
     def __init__(self, engine: Engine, folder: Path, config: dict[str, Any], *, top_k: int) -> None:
         self._engine, self._folder = engine, folder
-        self._top_k = min(top_k, engine.parts.target.vocab_size)
+        self._top_k = min(top_k, engine.components.target.vocab_size)
         self._prompt: TracedPrompt | None = None
         self._index = LineFile(
             folder / ANSWERS_FILE,
@@ -138,7 +138,7 @@ class _Positions(Tracer):
             return
         name = f"{POSITIONS_FOLDER}/{prompt.number:05}.npz"
         self._file.write(self._folder / name)
-        parts, settings = self._engine.parts, self._engine.settings
+        parts, settings = self._engine.components, self._engine.settings
         line = {
             "answer": prompt.number,
             "id": prompt.id,
@@ -239,7 +239,7 @@ def _scores(call: DrawCall) -> Tensor | None:
 
 def _settings(engine: Engine, config: dict[str, Any], top_k: int) -> dict[str, Any]:
     """What the positions of a file depend on; task=replay reads it too."""
-    parts = engine.parts
+    parts = engine.components
     axes = ("target", "drafter", "tree", "cache", "sampling", "stop")
     return {
         **{axis: config[axis] for axis in axes},

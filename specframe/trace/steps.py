@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from specframe.accept.base import Explanation
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.measure.clock import Clock
 from specframe.records import Observer, StepRecord
 from specframe.session.engine import Engine, Generation, TextStream
@@ -74,8 +74,8 @@ class _Lines(Tracer):
     def __init__(self, engine: Engine, path: Path, *, softmax: bool) -> None:
         self._engine, self._softmax = engine, softmax
         self._texts = TokenTexts(engine)
-        self._clock = Clock(engine.parts.target.device)
-        drafter = type(engine.parts.drafter)
+        self._clock = Clock(engine.components.target.device)
+        drafter = type(engine.components.drafter)
         # Whole branches do not say which source they are from; a single drafter is the only one.
         self._source = None if drafter.traits.sources else drafter.__name__.lower()
         self._pending: _PendingStep | None = None
@@ -123,7 +123,7 @@ class _Lines(Tracer):
         """A step with its numbers in one tensor of the device, read when the next step ends."""
         draft, laws, verdict = record.draft, record.laws, record.verdict
         assert isinstance(laws, Laws)
-        rule = self._engine.parts.accept
+        rule = self._engine.components.accept
         if laws.is_empty:  # a captured rule made its laws out of sight, so it is asked again
             rule.decide(draft, laws, self._rng)
         known, drafted = laws.known(), drafter_probs(draft)

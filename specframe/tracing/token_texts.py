@@ -12,7 +12,7 @@ class TokenTexts:
 
     def __init__(self, engine: Engine) -> None:
         self._decode = engine.decode
-        self._tokenizer = engine.parts.target.tokenizer
+        self._tokenizer = engine.components.target.tokenizer
         self._known: dict[int, str] = {}
         words = {} if self._tokenizer is None else self._tokenizer.vocabulary()
         self._pieces = {token: piece for piece, token in words.items()}

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from specframe.drafting.builder import TreeBuilder
 from specframe.drafting.placing import place_trie
-from specframe.drafting.ranks import grow_ranks
+from specframe.drafting.rank_tree import grow_ranks
 from specframe.lookup.foresight import Prospect, prospects_of
 from specframe.lookup.trie import Trie
 from specframe.planning.cost_table import CostTable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specframe.capture.purity import pure
 from specframe.drafting.builder import TreeBuilder
-from specframe.drafting.ranks import RankPath, grow_ranks
+from specframe.drafting.rank_tree import RankPath, grow_ranks
 from specframe.heads.shipped import local_path
 from specframe.tree.base import (
     TREES,

@@ -7,8 +7,8 @@ import torch
 
 from specframe.accept.match import Match
 from specframe.drafting.builder import TreeBuilder
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.testing.verify_steps import (
     SHAPES,
     Grow,

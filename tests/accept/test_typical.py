@@ -10,8 +10,8 @@ from torch import Tensor
 
 from specframe.accept.typical import Typical
 from specframe.drafting.builder import TreeBuilder
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.testing.verify_steps import (
     Path,
     PathLaws,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from specframe.capture.forms import Placeholder, apart, joined
 from specframe.capture.graphs import CapturedGraph, Graphs
+from specframe.capture.tensor_records import Placeholder, apart, joined
 from specframe.runtime.base import Tensors
 from specframe.types import DrawCall
 from tests.runtime.rehearsal import Rehearsal

@@ -120,16 +120,16 @@ def test_a_missing_checkpoint_is_named(key: str, tmp_path: Path) -> None:
 def test_weights_stay_loaded_between_points() -> None:
     first = load(["target=toy", "drafter=lm"])
     second = load(["target=toy", "drafter=lm", "tree=dynamic", "seed=4", "sampling.temperature=1"])
-    assert first.parts.target is second.parts.target
-    assert first.parts.drafter.model is second.parts.drafter.model  # type: ignore[attr-defined]
-    assert first.parts.drafter is not second.parts.drafter
-    assert first.parts.cache is not second.parts.cache
+    assert first.components.target is second.components.target
+    assert first.components.drafter.model is second.components.drafter.model  # type: ignore[attr-defined]
+    assert first.components.drafter is not second.components.drafter
+    assert first.components.cache is not second.components.cache
     # What a runtime made ready stays with the target.
-    assert first.parts.runtime is second.parts.runtime
+    assert first.components.runtime is second.components.runtime
     pairs = LoadedModels.shared()._targets.values()
-    assert (first.parts.target, first.parts.runtime) in pairs
+    assert (first.components.target, first.components.runtime) in pairs
     other = load(["target=toy", "drafter=none", "target.table_seed=9"])
-    assert other.parts.target is not first.parts.target
+    assert other.components.target is not first.components.target
 
 
 def test_only_a_few_models_are_kept() -> None:
@@ -143,27 +143,27 @@ def test_only_a_few_models_are_kept() -> None:
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_a_drafter_gets_what_it_asks_for_by_type(cache: str) -> None:
     engine = load(["target=toy", "drafter=lm", f"cache={cache}"])
-    drafter, target = engine.parts.drafter, engine.parts.target
+    drafter, target = engine.components.drafter, engine.components.target
     assert isinstance(drafter, LM)
     assert isinstance(drafter.model, Toy)
     assert drafter.model is not target
     assert type(drafter._cache) is {"dynamic": DynamicCache, "static": StaticCache}[cache]
-    assert drafter._cache is not engine.parts.cache
+    assert drafter._cache is not engine.components.cache
 
 
 def test_a_capacity_is_the_targets_own() -> None:
     engine = load(["target=toy", "drafter=lm", "cache=static", "cache.capacity=40"])
-    assert engine.parts.cache.capacity == 40
+    assert engine.components.cache.capacity == 40
     answer = engine.generate([1, 2, 3], max_new_tokens=100)
     assert len(answer.tokens) == 38
     assert answer.finish_reason == "length"
 
 
 def test_the_draft_is_what_the_target_names_unless_told() -> None:
-    named = load(["target=toy", "drafter=lm"]).parts.drafter.model  # type: ignore[attr-defined]
-    told = load(["target=toy", "drafter=lm", "drafter.model=toy"]).parts.drafter.model  # type: ignore[attr-defined]
+    named = load(["target=toy", "drafter=lm"]).components.drafter.model  # type: ignore[attr-defined]
+    told = load(["target=toy", "drafter=lm", "drafter.model=toy"]).components.drafter.model  # type: ignore[attr-defined]
     assert not (named.table == told.table).all()
-    assert (told.table == load(["target=toy", "drafter=none"]).parts.target.table).all()  # type: ignore[attr-defined]
+    assert (told.table == load(["target=toy", "drafter=none"]).components.target.table).all()  # type: ignore[attr-defined]
     with pytest.raises(
         ConfigError, match=r"drafter\.model: no draft is known for target=toy; give"
     ):
@@ -214,9 +214,9 @@ def test_an_inner_loop_is_another_composition(inner_words: Any) -> None:
     inner = {"target": "toy_draft", "drafter": "ngram", "tree": "chain"}
     for temperature in (0.0, 1.0):
         engine = inner_words(inner, f"sampling.temperature={temperature}", "stop.eos=[5]").load()
-        loop = engine.parts.drafter.loop
+        loop = engine.components.drafter.loop
         assert isinstance(loop, Decoding)
-        assert loop.components.target is not engine.parts.target
+        assert loop.components.target is not engine.components.target
         plain = [
             "target=toy",
             "drafter=none",
@@ -230,7 +230,7 @@ def test_an_inner_loop_is_another_composition(inner_words: Any) -> None:
 
 def test_an_inner_loop_knows_no_end(inner_words: Any) -> None:
     engine = inner_words({"target": "toy_draft", "drafter": "none"}, "max_new_tokens=12").load()
-    loop = engine.parts.drafter.loop
+    loop = engine.components.drafter.loop
     loop.begin([1, 2, 3])
     while loop.finish_reason is None:
         loop.step()

@@ -15,4 +15,4 @@ def test_the_text_is_the_targets_own_under_a_lossy_rule() -> None:
     calibrator = Calibrator(engine, counts)
     calibrator.count("abcab", sequence=0)
     own = specframe.load(["target=toy", "drafter=none", "max_new_tokens=20"]).generate("abcab")
-    assert calibrator._reader.parts.accept.text.tolist()[5:] == own.tokens  # type: ignore[attr-defined]
+    assert calibrator._reader.components.accept.text.tolist()[5:] == own.tokens  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ def test_shares_of_another_sampling_are_not_taken() -> None:
 @pytest.mark.parametrize("word", ["eagle", "eagle3", "medusa"])
 def test_a_shipped_head_brings_its_shares(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, config = engine_of("drafter=ngram"), config_of("drafter=ngram")
-    monkeypatch.setattr(engine.parts.target, "name", "package://smollm2")
+    monkeypatch.setattr(engine.components.target, "name", "package://smollm2")
     config["drafter"] = {"name": word, "path": None}
     shares = shipped_accuracy(engine, config, word)
     assert shares is not None and 0.3 < shares[0][0] < 0.5

@@ -17,14 +17,16 @@ SMALL = TimingPlan(rows=(1, 2, 4), contexts=(8, 24), widths=(1, 2), repeats=1)
 def test_every_size_is_what_was_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes have the rows that the table says they have."""
     engine, seen = engine_of("drafter=ngram"), []
-    score = engine.parts.target.score
+    score = engine.components.target.score
 
     def counted(draft: Any, *args: Any, **more: Any) -> Any:
         seen.append(draft.num_rows)
         return score(draft, *args, **more)
 
-    monkeypatch.setattr(engine.parts.target, "score", counted)
-    StepTimer(engine, SMALL, capacity=None, tick=lambda _: None)._passes(engine.parts.drafter, 8)
+    monkeypatch.setattr(engine.components.target, "score", counted)
+    StepTimer(engine, SMALL, capacity=None, tick=lambda _: None)._passes(
+        engine.components.drafter, 8
+    )
     assert seen == [1, 2, 4] * 2
 
 

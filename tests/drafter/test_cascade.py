@@ -272,14 +272,14 @@ def test_the_inner_engine_is_composed_by_words() -> None:
     words = ["target=toy", "drafter=cascade", "drafter.inner=[ngram,static,match]"]
     more = ["drafter.ngram.n_max=7", "drafter.static.depth=2", "sampling.temperature=0.7"]
     engine = load([*words, *more, "seed=5"])
-    drafter = engine.parts.drafter
+    drafter = engine.components.drafter
     assert isinstance(drafter, Cascade)
     loop = drafter.inner
     assert isinstance(loop, Decoding)
     assert isinstance(loop.components.drafter, Ngram)
     assert loop.components.drafter.n_max == 7
     assert loop.components.tree.depth == 2
-    assert loop.components.target is drafter.model is not engine.parts.target
+    assert loop.components.target is drafter.model is not engine.components.target
     loop.begin([1, 2, 3])
     assert loop.lane.sampling.temperature == 0.7
     assert loop.lane.rng.seed == 6, "noise of its own"
@@ -287,7 +287,7 @@ def test_the_inner_engine_is_composed_by_words() -> None:
 
 def test_the_model_may_be_the_target_itself() -> None:
     engine = load(["target=toy", "drafter=cascade", "drafter.model=toy", "max_new_tokens=40"])
-    assert engine.parts.target is engine.parts.drafter.model  # type: ignore[attr-defined]
+    assert engine.components.target is engine.components.drafter.model  # type: ignore[attr-defined]
     loop = engine.decoding()
     loop.begin([1, 2, 3, 1])
     while loop.finish_reason is None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specframe.buffers.passes import BufferPass
+from specframe.buffers.tensor_passes import BufferPass
 from specframe.cache.base import CacheManager, Opened
 from specframe.cache.static import StaticCache as StaticCache
 from specframe.drafter.early_exit import EarlyExit

@@ -346,7 +346,7 @@ def test_too_few_rows_are_refused_with_the_way_out() -> None:
     load([*words, *numbers, "tree.max_nodes=29"]).generate([1, 2, 3], max_new_tokens=12)
     for tree in ("chain", "static", "dynamic", "native"):
         engine = load(["target=toy", "drafter=lookahead", f"tree={tree}"])
-        rows = engine.parts.tree.max_nodes - engine.parts.drafter.traits.needs.aux_rows
+        rows = engine.components.tree.max_nodes - engine.components.drafter.traits.needs.aux_rows
         assert rows >= 5, "the numbers that come with it leave room for a guess"
 
 
@@ -371,7 +371,7 @@ def test_the_law_of_a_whole_text_is_exact(pool_from_prompt: bool) -> None:
 
 def test_rows_of_the_window_are_counted() -> None:
     engine = load(["target=toy", "drafter=lookahead", "tree=native", "max_new_tokens=20"])
-    meter = Meter(engine.parts.target.device)
+    meter = Meter(engine.components.target.device)
     meter.begin()
     rows: list[int] = []
 

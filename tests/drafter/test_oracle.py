@@ -95,7 +95,7 @@ def test_acceptance_is_what_was_asked_for(
         record = loop.step()
         if len(loop.context) < len(PROMPT_TOY) + count - 10:  # the last drafts are cut by the limit
             lengths.append(len(record.tokens))
-            paths.add(shape_of(engine.parts.tree, record.draft, len(ranks)))
+            paths.add(shape_of(engine.components.tree, record.draft, len(ranks)))
     assert len(paths) == 1, "the shape does not depend on what is right"
     (shape,) = paths
     rows = table(rates, ranks, 8)
@@ -166,19 +166,19 @@ def test_its_coins_are_its_own() -> None:
 
 def test_the_true_text_is_decoded_before_the_first_step() -> None:
     engine = made_of(["sampling.temperature=0.9"], 50)
-    drafter = engine.parts.drafter
+    drafter = engine.components.drafter
     assert isinstance(drafter, Oracle)
     truth: Any = drafter._truth
     loop = engine.decoding()
     loop.begin(PROMPT_TOY)
     assert truth.room() == 0
-    assert truth.components.cache is not engine.parts.cache
-    assert truth.components.target is engine.parts.target
+    assert truth.components.cache is not engine.components.cache
+    assert truth.components.target is engine.components.target
     truth.step = truth.begin = None  # nothing is decoded in a step
     while loop.finish_reason is None:
         loop.step()
     assert loop.context.tokens == truth.context.tokens
-    assert engine.parts.cache.lengths[0] == len(loop.context) - 1
+    assert engine.components.cache.lengths[0] == len(loop.context) - 1
 
 
 def test_a_run_that_leaves_the_text_is_followed() -> None:

@@ -574,7 +574,7 @@ def test_padded_passes_teach_the_same() -> None:
         loop.begin(TOY_PROMPT)
         while loop.finish_reason is None:
             steps.append(loop.step().tokens)
-        drafter: Any = engine.parts.drafter
+        drafter: Any = engine.components.drafter
         pools.append(drafter._pool._phrases)
     assert pools[0] == pools[1]
     assert steps[: len(steps) // 2] == steps[len(steps) // 2 :]

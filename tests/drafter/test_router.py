@@ -278,8 +278,8 @@ def engine(rule: AcceptRule, tree: str, how: How, mode: str, *, first: str = "ng
 def error_of(made: Engine, length: int = 3) -> float:
     prompt = (0, 1, 2, 0)
     law, _ = sequence_law(made, prompt, length=length, max_branches=30_000)
-    assert isinstance(made.parts.target, Toy)
-    exact = exact_law(made.parts.target, made.sampling(len(prompt)), prompt, length=length)
+    assert isinstance(made.components.target, Toy)
+    exact = exact_law(made.components.target, made.sampling(len(prompt)), prompt, length=length)
     return max_error(law, exact)
 
 
@@ -309,12 +309,12 @@ def test_control_a_law_of_another_source_is_noticed() -> None:
             return [Proposal(law=first.logits.softmax(-1), drawn=drawn)]
 
     made = engine(Rejection(), "chain", "iid", "merge", first="law")
-    parts = made.parts.drafter
+    parts = made.components.drafter
     assert isinstance(parts, Router)
     composed = Composition(
-        target=made.parts.target,
-        drafter=Mixed(sources=parts.parts, mode="merge", min_match=2),
-        tree=made.parts.tree,
+        target=made.components.target,
+        drafter=Mixed(sources=parts.drafters, mode="merge", min_match=2),
+        tree=made.components.tree,
         accept=Rejection(),
         how="iid",
         sampling=sampling_config(0.9),
@@ -419,13 +419,13 @@ def test_it_reads_nothing(tree: str, mode: str) -> None:
 
 def test_each_source_has_its_own_keys() -> None:
     words = ["target=toy", "drafter=router", "drafter.sources=[lm,ngram]"]
-    made = load([*words, "drafter.ngram.n_max=7", "drafter.lm.model=toy"]).parts.drafter
+    made = load([*words, "drafter.ngram.n_max=7", "drafter.lm.model=toy"]).components.drafter
     assert isinstance(made, Router)
-    model, lookup = made.parts
+    model, lookup = made.drafters
     assert isinstance(lookup, Ngram)
     assert isinstance(model, LM)
     assert (lookup.n_max, lookup.n_min) == (7, 1)
-    assert model.model is load(["target=toy", "drafter=none"]).parts.target
+    assert model.model is load(["target=toy", "drafter=none"]).components.target
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_mistakes_name_the_source(words: list[str], text: str) -> None:
 
 def test_rejection_wants_one_source_that_gives_a_law() -> None:
     words = ["target=toy", "drafter=router", "accept=rejection", "sampling.temperature=1"]
-    assert load([*words, "drafter.sources=[ngram,lm]", "tree=chain"]).parts.how == "wor"
+    assert load([*words, "drafter.sources=[ngram,lm]", "tree=chain"]).components.how == "wor"
     with pytest.raises(IncompatibleComponents, match=r"none of drafter\.sources does.* use accept"):
         plan(compose([*words, "drafter.sources=[ngram]"]))
     with pytest.raises(IncompatibleComponents, match=r"use tree=chain"):

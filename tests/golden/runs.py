@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from specframe.drafting.builder import TreeBuilder
-from specframe.drafting.features import FeatureDrafter
+from specframe.drafting.feature_drafter import FeatureDrafter
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.records import Context, StepRecord

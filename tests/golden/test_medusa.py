@@ -20,9 +20,9 @@ from specframe.compose import catalogue
 from specframe.drafter.medusa import Medusa
 from specframe.drafting.builder import TreeBuilder
 from specframe.heads.medusa_net import MedusaNet, MedusaOptions
-from specframe.law.laws import Laws
 from specframe.law.sampling import Sampling, build_sampling
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.records import Context
 from specframe.tree.static import StaticTree
 from specframe.types import Budget, Draft, TargetOutput

@@ -70,7 +70,7 @@ def test_the_head_that_ships_is_found_by_the_weights(tiny: Path, tmp_path: Path)
     plain = load(words(tiny, "drafter=none")).generate(PROMPT, max_new_tokens=16)
     engine = load(words(tiny))
     assert engine.generate(PROMPT, max_new_tokens=16) == plain
-    drafter: Any = engine.parts.drafter
+    drafter: Any = engine.components.drafter
     held = load_eagle(str(shipped.HEADS / "tiny" / "eagle")).state_dict()
     own = drafter.net.state_dict()
     assert all(torch.equal(own[key], held[key]) for key in held)
@@ -149,7 +149,7 @@ def test_a_head_drafts_the_vocabulary_that_it_brings(tiny: Path, tmp_path: Path)
     head = shipped.HEADS / "tiny" / "eagle"
 
     def ids(*more: str) -> list[int] | None:
-        drafter: Any = load(words(tiny, *more)).parts.drafter
+        drafter: Any = load(words(tiny, *more)).components.drafter
         return None if drafter._ids is None else drafter._ids.tolist()
 
     assert ids() is None
@@ -172,7 +172,7 @@ def test_a_tree_in_the_package_is_named_like_its_head(tiny: Path) -> None:
     file = shipped.HEADS / "tiny" / "eagle" / "tree.json"
     file.write_text(json.dumps({"paths": [[0], [0, 0], [1]]}), encoding="utf-8")
     engine = load(words(tiny, "tree=static", "tree.paths=shipped://tiny/eagle/tree.json"))
-    assert engine.parts.tree.paths == [(0,), (1,), (0, 0)]  # type: ignore[attr-defined]
+    assert engine.components.tree.paths == [(0,), (1,), (0, 0)]  # type: ignore[attr-defined]
 
 
 # What is there
@@ -271,8 +271,8 @@ class TestHead:
         if (head / "tree.json").is_file():
             preset = f"{head.parent.name}_{head.name}"
             engine = load(["target=toy", "drafter=none", f"tree={preset}"])
-            paths = engine.parts.tree.paths  # type: ignore[attr-defined]
-            assert len(paths) + 1 >= engine.parts.tree.max_nodes
+            paths = engine.components.tree.paths  # type: ignore[attr-defined]
+            assert len(paths) + 1 >= engine.components.tree.max_nodes
 
 
 def test_a_preset_of_a_tree_belongs_to_a_head() -> None:

@@ -18,7 +18,7 @@ def prospects(*words: str, prompt: tuple[int, ...] = PROMPT) -> list[Any]:
     loop = engine.decoding(max_new_tokens=8)
     loop.begin(prompt[:-1])
     loop.truncate(len(prompt) - 1, (prompt[-1],))
-    return list(prospects_of(engine.parts.drafter))
+    return list(prospects_of(engine.components.drafter))
 
 
 def shares(node: TrieNode) -> dict[int, float]:
@@ -57,7 +57,7 @@ def test_a_router_has_those_of_its_sources() -> None:
 def test_auxiliary_rows_are_told() -> None:
     (one,) = prospects("drafter=lookahead", "tree.max_nodes=64")
     engine = load(["target=toy", "drafter=lookahead", "tree.max_nodes=64"])
-    assert one.aux_rows == engine.parts.drafter.traits.needs.aux_rows > 0
+    assert one.aux_rows == engine.components.drafter.traits.needs.aux_rows > 0
     assert one.match_length in (0, None)
 
 
@@ -73,4 +73,4 @@ def test_asking_runs_no_network(drafter: str, monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("a network ran")
 
     monkeypatch.setattr(Toy, "forward", forward)
-    assert [one.known for one in prospects_of(engine.parts.drafter)] == [None]
+    assert [one.known for one in prospects_of(engine.components.drafter)] == [None]

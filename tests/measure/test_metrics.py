@@ -210,7 +210,7 @@ def _values(value: Any) -> list[Any]:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_counts_of_a_real_loop(tree: str, temperature: float) -> None:
     engine = specframe.load([*TOY, f"tree={tree}", f"sampling.temperature={temperature}"])
-    meter = Meter(engine.parts.target.device)
+    meter = Meter(engine.components.target.device)
     meter.begin()
     made = engine.generate([1, 2, 3], observers=[meter])
     found = meter.end()
@@ -225,8 +225,8 @@ def test_counts_of_a_real_loop(tree: str, temperature: float) -> None:
 
 def test_injected_sleeps_show_up_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = specframe.load([*TOY, "max_new_tokens=8"])
-    _delay(monkeypatch, engine.parts.drafter, "expand", 0.01)
-    _delay(monkeypatch, engine.parts.target, "prefill", 0.05)
+    _delay(monkeypatch, engine.components.drafter, "expand", 0.01)
+    _delay(monkeypatch, engine.components.target, "prefill", 0.05)
     meter = Meter(CPU)
     meter.begin()
     engine.generate([1, 2, 3], observers=[meter])

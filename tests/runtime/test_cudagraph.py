@@ -27,8 +27,8 @@ from specframe.drafter.eagle3 import Eagle3
 from specframe.drafter.medusa import Medusa
 from specframe.drafter.mtp import MTP
 from specframe.errors import ConfigError
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.records import StepRecord
 from specframe.runtime import cudagraph
 from specframe.runtime.base import Runtime, Tensors
@@ -587,4 +587,4 @@ def test_a_run_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
         assert engine.generate(prompt, sequence=sequence) == plain.generate(
             prompt, sequence=sequence
         )
-    assert engine.parts.target.device == CPU
+    assert engine.components.target.device == CPU

@@ -368,14 +368,14 @@ def test_a_draft_model_is_rounded_the_target_never(tmp_path: Path) -> None:
     for drafts, size in (("float32", 4), ("bfloat16", 2), ("int8", 1)):
         one = [*words, f"runtime.drafts={drafts}", f"drafter.model={tmp_path / 'small'}"]
         engine = load(one)
-        drafter: Any = engine.parts.drafter
-        assert kept_as(engine.parts.target) == {4}
+        drafter: Any = engine.components.drafter
+        assert kept_as(engine.components.target) == {4}
         assert kept_as(drafter.model) == {size}
         texts.append(engine.generate([3, 1, 4, 1, 5], max_new_tokens=24).tokens)
     assert texts[0] == texts[1] == texts[2]
     (tmp_path / "link").symlink_to(tmp_path / "large")
     for path in ("large", "small/../large", "link"):
-        itself: Any = load([*words, f"drafter.model={tmp_path}/{path}"]).parts
+        itself: Any = load([*words, f"drafter.model={tmp_path}/{path}"]).components
         assert itself.drafter.model is itself.target  # nothing is loaded twice, nothing rounded
 
 
@@ -433,7 +433,7 @@ def test_a_pass_is_fast_enough() -> None:
         for name, engine in engines.items():
             for rows in (1, 8, 16):
                 start = time.perf_counter()
-                scored(engine.parts.target, [-1] + (rows - 1) * [0])
+                scored(engine.components.target, [-1] + (rows - 1) * [0])
                 times.setdefault((name, rows), []).append(time.perf_counter() - start)
     middle = {key: statistics.median(one) for key, one in times.items()}
     plain = middle["eager", 1]

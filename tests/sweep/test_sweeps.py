@@ -200,12 +200,12 @@ def test_weights_stay_loaded_between_points(
             output_dir=folder,
         )
         texts.append((folder / "generations.jsonl").read_text())
-    assert len({id(engine.parts.target) for engine in engines}) == 1
-    drafters = [engine.parts.drafter for engine in engines]
+    assert len({id(engine.components.target) for engine in engines}) == 1
+    drafters = [engine.components.drafter for engine in engines]
     assert drafters[0] is drafters[1]
     assert drafters[1] is not drafters[2], "it has a cache of another kind"
     assert drafters[3] is not drafters[4], "what one point learnt is not the next one's"
     # A drafter that is used again answers as a fresh one does.
     assert len({json.loads(text)["text"] for text in texts}) == 1
     fresh = specframe.load(["target=toy", "drafter=lm"])
-    assert fresh.parts.drafter not in drafters
+    assert fresh.components.drafter not in drafters

@@ -22,4 +22,4 @@ class TestTargets(TargetContract):
         if name == "toy":
             return toy()
         exact = ["target.dtype=float64"] if name == "random" else []
-        return specframe.load([f"target={name}", "drafter=none", *exact]).parts.target
+        return specframe.load([f"target={name}", "drafter=none", *exact]).components.target

@@ -35,7 +35,7 @@ def words(folder: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize("runtime", ["eager", "packed"])
 def test_the_text_is_that_of_the_quantised_model(folder: Path, runtime: str) -> None:
     engine = load(words(folder, f"runtime={runtime}"))
-    target: Any = engine.parts.target
+    target: Any = engine.components.target
     layer = target.model.model.layers[0].mlp.up_proj
     assert type(layer) is nn.Linear
     assert layer.weight.qdata.dtype == torch.int8

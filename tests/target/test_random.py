@@ -47,7 +47,7 @@ def test_margins_stay_wide_where_the_model_is_deep() -> None:
 def test_a_seed_makes_the_weights() -> None:
     before = torch.random.get_rng_state()
     weights = [
-        load(f"target.seed={seed}", "target.dtype=float64").parts.target.head(
+        load(f"target.seed={seed}", "target.dtype=float64").components.target.head(
             torch.eye(64).double()
         )
         for seed in (3, 3, 4)
@@ -60,7 +60,7 @@ def test_a_seed_makes_the_weights() -> None:
 def test_an_oracle_drafts_for_it() -> None:
     engine = specframe.load([*SMALL, "drafter=oracle", "drafter.rates=[1.0]", "tree.depth=3"])
     assert engine.generate("abc").tokens == load().generate("abc").tokens
-    assert engine.parts.drafter.traits.synthetic
+    assert engine.components.drafter.traits.synthetic
 
 
 def test_text_of_bytes() -> None:

@@ -166,9 +166,9 @@ def test_the_baseline_shares_everything_but_the_draft(tmp_path: Path) -> None:
     engine = job(tmp_path, "accept=typical", "accept.epsilon=0.1").engine
     base, method = sides(engine, baseline=True)
     for part in ("target", "cache", "runtime"):
-        assert getattr(base.engine.parts, part) is getattr(method.engine.parts, part)
+        assert getattr(base.engine.components, part) is getattr(method.engine.components, part)
     assert base.engine.settings is method.engine.settings
-    assert base.engine.parts.accept.lossless
+    assert base.engine.components.accept.lossless
 
 
 def test_a_conversation_keeps_each_sides_own_answers(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_the_bill_of_a_lossy_rule(tmp_path: Path, capsys: pytest.CaptureFixture[
                 prompt = given.engine.encode("\n\n".join(said))
                 text = [*prompt, *one["tokens"]]
                 for place in range(len(prompt), len(text)):
-                    law = given.engine.parts.target.law(text[:place])  # type: ignore[attr-defined]
+                    law = given.engine.components.target.law(text[:place])  # type: ignore[attr-defined]
                     total += float(law[text[place]])
                     count += 1
                 said.append(one["text"])
@@ -385,7 +385,7 @@ def test_agreement_by_hand() -> None:
 def test_log_probability_of_a_long_text_is_that_of_its_pieces(tmp_path: Path) -> None:
     engine = job(tmp_path, "max_new_tokens=300").engine
     made = engine.generate("abcab")
-    laws = engine.parts.target.law  # type: ignore[attr-defined]
+    laws = engine.components.target.law  # type: ignore[attr-defined]
     text = [*made.prompt_tokens, *made.tokens]
     single = [float(laws(text[:i])[text[i]]) for i in range(5, len(text))]
     found = mean_logprob(engine, made.prompt_tokens, made.tokens)
@@ -453,8 +453,8 @@ def test_the_split_is_apart_and_covers_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = job(tmp_path)
-    drafter = given.engine.parts.drafter
-    expand, prefill = drafter.expand, given.engine.parts.target.prefill
+    drafter = given.engine.components.drafter
+    expand, prefill = drafter.expand, given.engine.components.target.prefill
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         time.sleep(0.01)
@@ -465,7 +465,7 @@ def test_the_split_is_apart_and_covers_its_time(
         return prefill(*args, **kwargs)
 
     monkeypatch.setattr(drafter, "expand", slow)
-    monkeypatch.setattr(given.engine.parts.target, "prefill", slow_prefill)
+    monkeypatch.setattr(given.engine.components.target, "prefill", slow_prefill)
     assert task(split=True).run(given) == 0
     overall = summary(tmp_path)["overall"]
     for side in (METHOD, BASELINE):

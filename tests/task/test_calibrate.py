@@ -53,7 +53,7 @@ def report(folder: Path) -> dict[str, Any]:
 
 def by_hand(engine: Engine, prompts: list[str], depth: int, top_k: int) -> RankCounts:
     """The counts from the draft's table alone."""
-    small = engine.parts.drafter.model  # type: ignore[attr-defined]
+    small = engine.components.drafter.model  # type: ignore[attr-defined]
     counts = RankCounts(depth=depth, top_k=top_k)
     for number, prompt in enumerate(prompts):
         made = engine.generate(prompt, sequence=number)
@@ -94,8 +94,8 @@ def test_shares_are_those_of_the_law(tmp_path: Path) -> None:
     """At T = 1 the text is a Markov chain, whose stationary law gives every share."""
     engine = engine_of("sampling.temperature=1", "max_new_tokens=500")
     Calibrate(max_nodes=8, depth=1, top_k=VOCAB).run(job(tmp_path, engine, prompt="abcab"))
-    law = engine.parts.target.table.exp()  # type: ignore[attr-defined]
-    draft = engine.parts.drafter.model.table  # type: ignore[attr-defined]
+    law = engine.components.target.table.exp()  # type: ignore[attr-defined]
+    draft = engine.components.drafter.model.table  # type: ignore[attr-defined]
     pairs = torch.full((VOCAB, VOCAB), VOCAB**-2.0, dtype=torch.float64)
     for _ in range(400):
         pairs = torch.einsum("ab,abc->bc", pairs, law)

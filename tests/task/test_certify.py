@@ -18,8 +18,8 @@ from specframe.compose.build import load, plan
 from specframe.compose.overrides import compose
 from specframe.drafter.none import NoDraft
 from specframe.errors import IncompatibleComponents
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.session.engine import Engine
 from specframe.task import certify
 from specframe.task.base import Job
@@ -51,7 +51,7 @@ def run(
     def changed(engine: Engine) -> Engine:
         if rule is None:
             return engine
-        return Engine(replace(engine.parts, accept=rule), engine.settings)
+        return Engine(replace(engine.components, accept=rule), engine.settings)
 
     chosen = {word.partition("=")[0] for word in words}
     usual = {"drafter": "ngram", "tree": "chain"}
@@ -187,7 +187,7 @@ def test_a_combination_that_the_toy_cannot_have_is_not_called_exact(
 def test_a_drafter_that_stands_in_is_named(tmp_path: Path) -> None:
     made = plan(compose([*QUICK, "drafter=lm"]))
     engine = made.load()
-    other = Engine(replace(engine.parts, drafter=NoDraft()), engine.settings)
+    other = Engine(replace(engine.components, drafter=NoDraft()), engine.settings)
     config = {**made.config, "drafter": {"name": "eagle"}}
     job = job_of(other, tmp_path, config=config, rebuild=lambda more: engine)
     task = made.bound["task"].make()
@@ -211,7 +211,7 @@ def toy_engine(*words: str) -> Engine:
 
 def test_the_first_divergence_is_placed_and_measured() -> None:
     made = toy_engine()
-    engine = Engine(replace(made.parts, accept=Slipping()), made.settings)
+    engine = Engine(replace(made.components, accept=Slipping()), made.settings)
     texts = Texts(prompts=[[0, 1, 2]], max_new_tokens=24, max_gap=0.0)
     found = greedy_text(engine, texts)
     (divergence,) = found.numbers["divergences"]
@@ -222,17 +222,19 @@ def test_the_first_divergence_is_placed_and_measured() -> None:
 @pytest.mark.parametrize(("gap", "passed"), [(1e9, None), (0.0, False)])
 def test_half_precision_is_reported_never_called_equal(gap: float, passed: bool | None) -> None:
     made = toy_engine()
-    made.parts.target.dtype, kept = torch.bfloat16, made.parts.target.dtype
+    made.components.target.dtype, kept = torch.bfloat16, made.components.target.dtype
     try:
         texts = Texts(prompts=[[0, 1, 2]], max_new_tokens=24, max_gap=gap)
         right = greedy_text(made, texts)
         assert right.passed is None
         assert "promises no equality" in right.finding
-        wrong = greedy_text(Engine(replace(made.parts, accept=Slipping()), made.settings), texts)
+        wrong = greedy_text(
+            Engine(replace(made.components, accept=Slipping()), made.settings), texts
+        )
         assert wrong.passed is passed
         assert "logit gap" in wrong.finding
     finally:
-        made.parts.target.dtype = kept
+        made.components.target.dtype = kept
 
 
 def test_end_tokens_and_stop_strings_are_no_divergence() -> None:

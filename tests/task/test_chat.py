@@ -120,7 +120,7 @@ def test_the_first_turn_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_template_is_given_messages(system: str | None) -> None:
     tokenizer = SimpleNamespace(chat_template="{{ messages }}")
     parts = SimpleNamespace(target=SimpleNamespace(tokenizer=tokenizer))
-    engine: Any = SimpleNamespace(parts=parts, settings=SimpleNamespace(raw=False))
+    engine: Any = SimpleNamespace(components=parts, settings=SimpleNamespace(raw=False))
     dialogue = Dialogue(engine=engine, system=system, show_rejected=False)
     told = [] if system is None else [{"role": "system", "content": "be brief"}]
     asked = {"role": "user", "content": "a"}

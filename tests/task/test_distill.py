@@ -74,7 +74,7 @@ def engine(*, temperature: float = 0.0, seed: int = 0, max_new_tokens: int = NEW
         stop=stop_config(eos=list(EOS)),
         raw=False,
     )
-    return Engine(Composition(target=target).parts, settings)
+    return Engine(Composition(target=target).components, settings)
 
 
 def distill(
@@ -250,7 +250,7 @@ def test_toy_and_settings_of_a_whole_prefix_are_refused(tmp_path: Path) -> None:
         seed=0, max_new_tokens=4, sampling=penalised, stop=made.settings.stop, raw=False
     )
     with pytest.raises(ConfigError, match=r"sampling.repetition_penalty=1.2: .*=null"):
-        distill(tmp_path, Engine(made.parts, settings), records())
+        distill(tmp_path, Engine(made.components, settings), records())
 
 
 def test_the_compact_form_holds_the_same_tokens(tmp_path: Path) -> None:

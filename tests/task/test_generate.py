@@ -161,7 +161,7 @@ class _Failing:
     """A target's `score` that fails after so many calls."""
 
     def __init__(self, engine: Engine, error: BaseException, after: int) -> None:
-        self.inner, self.error, self.left = engine.parts.target.score, error, after
+        self.inner, self.error, self.left = engine.components.target.score, error, after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.left -= 1
@@ -182,7 +182,7 @@ def test_an_end_in_the_middle_keeps_what_was_finished(
     ending: str,
 ) -> None:
     engine = specframe.load(TOY)
-    monkeypatch.setattr(engine.parts.target, "score", _Failing(engine, error, after=14))
+    monkeypatch.setattr(engine.components.target, "score", _Failing(engine, error, after=14))
     monkeypatch.setattr(specframe, "load", lambda overrides: engine)
     with pytest.raises(type(error)):
         run(tmp_path, prompts='{"prompt": "abc"}\n' * 9)
@@ -248,7 +248,7 @@ def test_a_narrow_encoding_is_no_error() -> None:
     out = io.TextIOWrapper(raw, encoding="ascii")
     display = Display(colour="never", out=out)
     display.answer(iter([Event("first", 1, "é", 0)]))
-    display.table(RunSummary(specframe.load(TOY).parts.target.device), ["length"])
+    display.table(RunSummary(specframe.load(TOY).components.target.device), ["length"])
     out.flush()
     assert raw.getvalue().startswith(b"?\n")
 
@@ -265,7 +265,7 @@ def test_no_colour_where_none_is_wanted(
 
 
 def test_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = RunSummary(specframe.load(TOY).parts.target.device)
+    summary = RunSummary(specframe.load(TOY).components.target.device)
     assert _time_left(summary, 0, 10) == ""
     summary.add(Metrics(total_s=10.0))
     assert _time_left(summary, 1, 3) == "about 20 s left"

@@ -62,14 +62,14 @@ def test_passes_of_ours_and_of_peers(
 
 def weights_of(asked: Job) -> int:
     """Bytes of the linear layers, by hand: a pass reads no embedding."""
-    held: Any = asked.engine.parts.target.model  # type: ignore[attr-defined]
+    held: Any = asked.engine.components.target.model  # type: ignore[attr-defined]
     table = held.get_input_embeddings().weight
     norms = sum(one.nbytes for one in held.parameters() if one.dim() == 1)
     return int(sum(one.nbytes for one in held.parameters()) - table.nbytes - norms)
 
 
 def test_a_peers_pass_leaves_its_context(tmp_path: Path) -> None:
-    held: Any = job(tmp_path).engine.parts.target.model  # type: ignore[attr-defined]
+    held: Any = job(tmp_path).engine.components.target.model  # type: ignore[attr-defined]
     question = PeerQuestion(model=held, draft=None, max_new_tokens=4, eos_ids=())
     run = Transformers().pass_of(question, [1, 2, 3])
     assert run is not None
@@ -123,7 +123,7 @@ def test_a_tied_head_counts_once() -> None:
     size = sum(one.nbytes for one in made.parameters())
     runtime = Packed(weights="float32", drafts="bfloat16", kernel="own", cuda=None, buckets=None)
     assert weights_bytes(HF.of(made, runtime=runtime)) == size
-    toy = specframe.load(["target=toy", "drafter=none"]).parts.target
+    toy = specframe.load(["target=toy", "drafter=none"]).components.target
     assert weights_bytes(toy) == 0
 
 

@@ -150,8 +150,8 @@ def test_buffers_are_shared_where_nothing_else_is_said(tmp_path: Path) -> None:
     rules = Rules(rounds=1, split=False, code_is_right=None)
     contest = Contest(asked.engine, rules, baseline=True, reference=None)
     made._comparison(asked, contest)
-    main = asked.engine.parts
-    _, _, same, other = (side.engine.parts for side in contest.sides)
+    main = asked.engine.components
+    _, _, same, other = (side.engine.components for side in contest.sides)
     assert same.cache is main.cache and same.runtime is main.runtime
     assert same.target is main.target is other.target
     assert other.cache is not main.cache
@@ -263,8 +263,8 @@ def test_a_side_with_another_text_is_a_failure(
 
 def test_a_draft_that_the_target_names_assists(tmp_path: Path) -> None:
     asked = job(tmp_path)
-    held = asked.engine.parts.target.model  # type: ignore[attr-defined]
-    draft = specframe.load([*RANDOM, "target.seed=9"]).parts.target.model  # type: ignore[attr-defined]
+    held = asked.engine.components.target.model  # type: ignore[attr-defined]
+    draft = specframe.load([*RANDOM, "target.seed=9"]).components.target.model  # type: ignore[attr-defined]
     question = PeerQuestion(model=held, draft=draft, max_new_tokens=6, eos_ids=())
     ways = peers_module.Transformers().ways(question)
     assert [way.like for way in ways] == ["none", "ngram", "lm"]

@@ -237,7 +237,7 @@ def test_rejection_is_the_expectation_over_placed_children(tmp_path: Path) -> No
     """By hand: the sum over the tree's paths of the product of the target's probabilities."""
     shared = ("drafter=lm", "sampling.temperature=0.8")
     folder = record(tmp_path, *shared, *WIDE)
-    target: Any = load([*TOY, "drafter=none"]).parts.target
+    target: Any = load([*TOY, "drafter=none"]).components.target
     (policy,) = Replay(
         trace=str(folder), max_nodes=[9], depth=None, resamples=100, confidence=0.9
     )._policies(plan(compose(["task=replay", f"task.trace={folder}", *WIDE])).config, None)  # type: ignore[arg-type]

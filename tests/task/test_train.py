@@ -71,7 +71,7 @@ def test_the_default_drafter_is_left_out(folder: Path) -> None:
         given = [one for one in words_of(folder, "eagle") if not one.startswith("drafter")]
         made = build.plan(compose([*given, *drafter]))
         assert made.config["drafter"] == {"name": "none"}
-        assert isinstance(made.load().parts.drafter, NoDraft)
+        assert isinstance(made.load().components.drafter, NoDraft)
 
 
 def test_a_manifest_can_be_published(folder: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_processes_that_would_sweep_again_are_refused(
 
 def test_compact_answers_find_their_prompts(tmp_path: Path) -> None:
     engine: Any = specframe.load(["target=toy", "drafter=none"])
-    engine.parts = type(engine.parts)(**{**vars(engine.parts), "target": speller()})
+    engine.components = type(engine.components)(**{**vars(engine.components), "target": speller()})
     prompts = tmp_path / "prompts.jsonl"
     records = [{"id": "a", "turns": ["hello", "again"]}, {"id": "b", "turns": ["x"]}]
     prompts.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
@@ -147,7 +147,7 @@ def test_compact_answers_find_their_prompts(tmp_path: Path) -> None:
     for subject in read_named_prompts(prompts):
         before = []
         for turn in range(len(subject.record.turns)):
-            tokens = engine.parts.target.tokenizer.encode_plain("yes sir")
+            tokens = engine.components.target.tokenizer.encode_plain("yes sir")
             lines.append(
                 {
                     "id": subject.id,

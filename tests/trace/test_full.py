@@ -65,13 +65,15 @@ def test_every_position_holds_the_composed_tree_and_the_targets_law(tmp_path: Pa
         laws, known = place.recorded_laws, set(place.laws)
         assert known == {(), *paths(draft)}
         for path, row in place.laws.items():
-            law = engine.parts.target.law([*place.context, *path])  # type: ignore[attr-defined]
+            law = engine.components.target.law([*place.context, *path])  # type: ignore[attr-defined]
             law = (law / 0.7).softmax(-1)
             best = law.topk(6)
             assert torch.allclose(torch.from_numpy(laws.top[row]), best.values, atol=1e-6)
             assert laws.ids[row].tolist() == best.indices.tolist()
             if path:
-                above = (engine.parts.target.law([*place.context, *path[:-1]]) / 0.7).softmax(-1)  # type: ignore[attr-defined]
+                above = (engine.components.target.law([*place.context, *path[:-1]]) / 0.7).softmax(
+                    -1
+                )  # type: ignore[attr-defined]
                 assert abs(laws.probs[row] - above[path[-1]].item()) < 1e-12
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from specframe import load
 from specframe.accept.base import RULES, AcceptRule
-from specframe.law.laws import Laws
+from specframe.law.target_laws import Laws
 from specframe.task.base import Job
 from specframe.task.generate import Generate
 from specframe.trace.base import TRACES, TracedPrompt

@@ -127,7 +127,7 @@ def test_probabilities_are_those_of_the_laws(tmp_path: Path) -> None:
     words = ("drafter=lm", "tree=static", "accept=rejection", "sampling.temperature=0.8")
     (_, *steps, _), _, tokens = traced(tmp_path, words)
     engine, seen = load([*TOY, *words]), 0
-    target, model = engine.parts.target, engine.parts.drafter.model  # type: ignore[attr-defined]
+    target, model = engine.components.target, engine.components.drafter.model  # type: ignore[attr-defined]
     text = [*ASKED.prompt_tokens, tokens[0]]
     for step in steps:
         for place, parent in enumerate(step["parents"][1:], start=1):
@@ -165,7 +165,7 @@ def test_sources_and_what_has_no_probability(tmp_path: Path) -> None:
 
 
 def test_a_stop_cuts(tmp_path: Path) -> None:
-    engine = Composition(target=toy(), drafter=load([*TOY, "drafter=lm"]).parts.drafter)
+    engine = Composition(target=toy(), drafter=load([*TOY, "drafter=lm"]).components.drafter)
     text = engine.engine(24).generate([0, 1, 2]).tokens
     found = 0
     for stop in set(text):

@@ -76,7 +76,7 @@ def check_its_head_decodes(recipe: str, material: Path, tmp_path: Path) -> list[
     head = [f"drafter={record['drafter']}", f"drafter.path={tmp_path / 'head'}", "tree=dynamic"]
     target = ["target=hf", f"target.path={material / 'model'}", "device=cpu"]
     # The draft vocabulary that the head was trained on comes with it.
-    drafter: Any = specframe.load([*target, *head]).parts.drafter
+    drafter: Any = specframe.load([*target, *head]).components.drafter
     assert drafter._ids is not None
     assert text_of([*target, *head]) == text_of([*target, "drafter=none"])
     return [*target, *head]

@@ -116,7 +116,7 @@ def judge_sides(
     summaries: Sequence[SideSummary], sides: Sequence[Side], verdict: BenchmarkVerdict
 ) -> None:
     """Add to the verdict: a side of ours that must give the exact text and did not is a failure."""
-    rounding = {side.name: side.engine.parts.runtime.weights.lossy for side in sides}
+    rounding = {side.name: side.engine.components.runtime.weights.lossy for side in sides}
     for summary, side in zip(summaries, sides, strict=True):
         same, total = summary.num_same_text, summary.num_texts
         if summary.peer or same in (None, total) or summary.name == METHOD:

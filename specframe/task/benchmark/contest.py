@@ -47,7 +47,7 @@ class Contest:
         self.rules = rules
         self.reference = reference
         self.sides: list[Side] = sides(engine, baseline=baseline)
-        self._lossy = not engine.parts.accept.lossless
+        self._lossy = not engine.components.accept.lossless
 
     def warm_up(self, record: PromptRecord) -> None:
         """Let every side answer the first turn of a prompt, uncounted."""

@@ -43,7 +43,7 @@ class Lineup:
         # Which weights a peer was asked about -> the peers and what they were asked.
         self._peers: defaultdict[WeightsKey, list[tuple[Peer, PeerQuestion]]] = defaultdict(list)
         self._job = job
-        main = job.engine.parts
+        main = job.engine.components
         self._first = {id(main.target): main}
         self._name_references(own)
         # Which weights -> the side that decodes plainly on them.
@@ -74,12 +74,12 @@ class Lineup:
         Peers go to the first engine of their weights, so that each is timed once.
         """
         ours = [side for side in self.sides if not isinstance(side, PeerSide)]
-        first = {id(side.engine.parts.target): side for side in reversed(ours)}
+        first = {id(side.engine.components.target): side for side in reversed(ours)}
         peers = dict(self._peers)
         return [
             (plain_side(side.name, side.engine).engine, peers.pop(weights_key(side.engine), ()))
             for side in ours
-            if first[id(side.engine.parts.target)] is side
+            if first[id(side.engine.components.target)] is side
         ]
 
     def _compose(self, entry: str) -> None:
@@ -107,7 +107,7 @@ class Lineup:
 
     def _add_ours(self, entry: str, words: list[str]) -> None:
         engine = self._job.rebuild(words)
-        parts = engine.parts
+        parts = engine.components
         # One runtime and one set of buffers a target, so that what was captured serves all sides.
         first = self._first.setdefault(id(parts.target), parts)
         own_cache = any(_axis(word) == "cache" for word in words)
@@ -135,7 +135,7 @@ class Lineup:
         self._check_greedy()
         plain = ["runtime=eager", "drafter=none", "tree=chain", "accept=match"]
         engine = self._job.rebuild([*words, *plain])  # packed weights are not transformers' own
-        target = engine.parts.target
+        target = engine.components.target
         model = getattr(target, "model", None)
         if model is None:
             raise ConfigError(
@@ -159,7 +159,7 @@ class Lineup:
         if getattr(target, "draft", None) is None:
             return None
         others = [word for word in words if _axis(word) != "drafter"]
-        drafter: Any = self._job.rebuild([*others, "drafter=lm"]).parts.drafter
+        drafter: Any = self._job.rebuild([*others, "drafter=lm"]).components.drafter
         return None if drafter.model.name == target.name else getattr(drafter.model, "model", None)
 
     def _check_greedy(self) -> None:
@@ -182,7 +182,7 @@ class Lineup:
 
 def weights_key(engine: Engine) -> WeightsKey:
     """What engines with the same weights share, whatever the layout of these weights."""
-    target = engine.parts.target
+    target = engine.components.target
     return target.name, target.dtype, str(target.device)
 
 

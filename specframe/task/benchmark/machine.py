@@ -69,11 +69,11 @@ def _own_footprint(overrides: Sequence[str]) -> dict[str, Any]:
     specframe.load(_SMALL).generate("Which modules are loaded late?", max_new_tokens=4)
     before = peak_memory_bytes(torch.device("cpu")) or 0
     engine = specframe.load(overrides)
-    target = engine.parts.target
+    target = engine.components.target
     engine.generate(first_prompt().turns[0])
     cuda = target.device.type == "cuda"
     peak = (peak_memory_bytes(target.device) or 0) - (0 if cuda else before)
-    weights, cache = weights_bytes(target), cache_bytes(engine.parts.cache, target)
+    weights, cache = weights_bytes(target), cache_bytes(engine.components.cache, target)
     return {
         "peak_bytes": peak,
         "before_bytes": before,
@@ -129,7 +129,7 @@ def host_gaps(engine: Engine, prompt: Sequence[int]) -> float | None:
 
     None where there are no kernels: on a CPU, or where the text ends before.
     """
-    device = engine.parts.target.device
+    device = engine.components.target.device
     if device.type != "cuda":
         return None
     from torch.profiler import ProfilerActivity, profile

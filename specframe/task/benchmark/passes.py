@@ -110,7 +110,7 @@ def _measure(
     peers: Sequence[tuple[Peer, PeerQuestion]],
     tick: Callable[[int], None],
 ) -> PassTimes:
-    parts, context = engine.parts, timer.plan.contexts[0]
+    parts, context = engine.components, timer.plan.contexts[0]
     rows = list(timer.plan.rows)
     runs = _peer_runs(peers, rows, context)
     now = BusyClock(parts.target.device).now

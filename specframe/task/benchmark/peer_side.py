@@ -24,7 +24,7 @@ class PeerSide(Side):
     model: Any  # of transformers, whose forwards are timed
 
     def answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
-        device = self.engine.parts.target.device
+        device = self.engine.components.target.device
         start = time.perf_counter()
         with watched_forwards(self.model, device) as watched:
             tokens = self.way.answer(list(prompt))

@@ -53,7 +53,7 @@ def text_logits(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) ->
 
     The [T, V] logits come in pieces of consecutive tokens, to bound the memory.
     """
-    target = engine.parts.target
+    target = engine.components.target
     cache = CACHES.get("dynamic")()
     ids = [*prompt, *tokens[:-1]]
     cache.open(0, columns=len(ids), device=target.device)

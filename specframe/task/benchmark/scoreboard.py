@@ -30,7 +30,7 @@ def summary(rows: Sequence[Row], *, bootstrap: Bootstrap, engine: Engine) -> dic
         "confidence": bootstrap.confidence,
         "overall": Board(answered, bootstrap).numbers() if answered else None,
         "categories": {name: board.numbers() for name, board in boards.items()},
-        "peak_memory_bytes": peak_memory_bytes(engine.parts.target.device),
+        "peak_memory_bytes": peak_memory_bytes(engine.components.target.device),
     }
 
 

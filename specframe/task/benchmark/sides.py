@@ -109,18 +109,18 @@ class Side:
 
     def remember(self) -> None:
         """Take down what the drafter has learnt from earlier prompts."""
-        self._memory = memory_of(self.engine.parts.drafter)
+        self._memory = memory_of(self.engine.components.drafter)
 
     def recall(self) -> None:
         """Let the next answer begin with what was taken down, not with what came since."""
-        drafter = self.engine.parts.drafter
+        drafter = self.engine.components.drafter
         if self._memory is not None and isinstance(drafter, Remembers):
             drafter.recall(self._memory)
 
     @property
     def learns(self) -> bool:
         """Whether its drafter learns from prompt to prompt."""
-        return memory_of(self.engine.parts.drafter) is not None
+        return memory_of(self.engine.components.drafter) is not None
 
     def encode(self, turns: Sequence[str]) -> list[int]:
         """Ids of the conversation up to the last of `turns`, with this side's own answers."""
@@ -128,7 +128,7 @@ class Side:
 
     def answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
         """Answer once with the ordinary clock. sequence: keys the noise."""
-        target = self.engine.parts.target
+        target = self.engine.components.target
         if target.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(target.device)
         with watched_forwards(target, target.device) as watched:
@@ -137,7 +137,7 @@ class Side:
         return replace(sample, timing=timing)
 
     def _answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
-        device = self.engine.parts.target.device
+        device = self.engine.components.target.device
         meter = Meter(device)
         decoding = self.engine.decoding(observers=[meter])
         tokens: list[int] = []
@@ -166,12 +166,12 @@ class Side:
             step_tokens=step_tokens,
             timing=timing,
             peak_memory_bytes=_peak(device),
-            warm=is_warm(self.engine.parts.drafter),
+            warm=is_warm(self.engine.components.drafter),
         )
 
     def split(self, prompt: Sequence[int], sequence: int) -> TimeSplit | None:
         """Answer once more with a clock that waits for the device at every stamp."""
-        device = self.engine.parts.target.device
+        device = self.engine.components.target.device
         meter = Meter(device, synchronise=True)
         clock = Clock(device, synchronise=True)
         decoding = self.engine.decoding(observers=[meter], clock=clock)
@@ -198,7 +198,7 @@ def plain_side(name: str, engine: Engine) -> Side:
     """
     chain: Any = TREES.get("chain")
     parts = replace(
-        engine.parts,
+        engine.components,
         drafter=DRAFTERS.get("none")(),
         tree=chain(depth=1, max_nodes=2, proposal="place"),
         accept=RULES.get("match")(),

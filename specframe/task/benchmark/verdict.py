@@ -53,7 +53,7 @@ def verdict_of(
 
 def must_be_exact(engine: Engine) -> bool:
     """Whether rule, dtype and device promise the text of plain decoding, token for token."""
-    parts = engine.parts
+    parts = engine.components
     greedy = engine.settings.sampling.temperature < GREEDY_BELOW
     same = parts.accept.lossless and (greedy or parts.accept.same_text)
     exact = parts.target.dtype in (torch.float32, torch.float64)
@@ -61,7 +61,7 @@ def must_be_exact(engine: Engine) -> bool:
 
 
 def _judge_texts(rows: Sequence[Row], engine: Engine, verdict: BenchmarkVerdict) -> None:
-    parts = engine.parts
+    parts = engine.components
     pairs = [(row, pair) for row in rows for pair in row.agreements]
     if not pairs:
         verdict.sentences.append("no exact text to compare with; give task.reference=")

@@ -94,7 +94,10 @@ class Calibrate(Task):
         _print(job, counts, trees)
 
     def _trees(self, job: Job, counts: RankCounts) -> dict[str, dict[str, Any]]:
-        closed = job.engine.parts.how != "place" or job.engine.parts.drafter.traits.laws == "drawn"
+        closed = (
+            job.engine.components.how != "place"
+            or job.engine.components.drafter.traits.laws == "drawn"
+        )
         table, rows = counts.table(), self.max_nodes - 1
         chosen: dict[str, list[RankPath]] = {
             "greedy": best_first(table, max_paths=rows, closed=closed),
@@ -133,10 +136,10 @@ def _count(job: Job, counts: RankCounts) -> int:
 def _origin(job: Job, counts: RankCounts) -> dict[str, Any]:
     """What a table or tree was made from."""
     return {
-        "target": job.engine.parts.target.name,
+        "target": job.engine.components.target.name,
         "drafter": job.config["drafter"],
         "sampling": job.config["sampling"],
-        "proposal": job.engine.parts.how,
+        "proposal": job.engine.components.how,
         "prompts": str(job.prompts or BUILTIN) if job.prompt is None else None,
         "num_positions": counts.num_positions,
     }

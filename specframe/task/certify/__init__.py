@@ -81,7 +81,7 @@ class Certify(Task):
         with recorded(job.output_dir, engine=job.engine, config=job.config):
             certificate = Certificate(
                 words={axis: job.config[axis]["name"] for axis in _AXES},
-                lossless=job.engine.parts.accept.lossless,
+                lossless=job.engine.components.accept.lossless,
                 checks=[_guarded(name, check) for name, check in self._checks(job)],
             )
             certificate.show()
@@ -141,22 +141,25 @@ class Certify(Task):
             try:
                 return job.rebuild(words)
             except (ConfigError, IncompatibleComponents):
-                if job.engine.parts.drafter.traits.laws == "none":
+                if job.engine.components.drafter.traits.laws == "none":
                     raise
         return job.rebuild([*words, *_DRAFT_MODEL])
 
     def _small_tree(self, job: Job) -> list[str]:
-        rows = self.max_nodes + job.engine.parts.drafter.traits.needs.aux_rows
+        rows = self.max_nodes + job.engine.components.drafter.traits.needs.aux_rows
         words = [f"tree.depth={self.depth}", f"tree.max_nodes={rows}"]
         return [*words, f"tree.paths={_PATHS}"] if "paths" in job.config["tree"] else words
 
     def _enumerated(self, job: Job) -> Check:
         engine = self._toy(job, self._warm(job), *self._small_tree(job))
-        if engine.parts.how == "coupled":
+        if engine.components.how == "coupled":
             return not_run(
                 "law by enumeration", "coupled draws share the target's noise: no branches to walk"
             )
-        if engine.parts.drafter.traits.laws == "drawn" and not engine.parts.accept.any_draft:
+        if (
+            engine.components.drafter.traits.laws == "drawn"
+            and not engine.components.accept.any_draft
+        ):
             return not_run(
                 "law by enumeration", "the inner engine's own noise is not walked; see the sampling"
             )
@@ -176,23 +179,27 @@ class Certify(Task):
         return _noted(check, job, engine)
 
     def _perfect(self, job: Job, name: str, temperature: float) -> Check:
-        parts = job.engine.parts
+        parts = job.engine.components
         if not parts.accept.lossless:
             return not_run(name, "nothing is promised for a lossy rule")
         if job.config["drafter"]["name"] != "lm":
             return not_run(name, "only drafter=lm can be given the target itself as its model")
         engine = self._toy(job, temperature)
-        drawn = engine.parts.how in ("iid", "wor") and engine.parts.accept.preferred != "place"
-        if temperature >= GREEDY_BELOW and not drawn and engine.parts.how != "coupled":
+        drawn = (
+            engine.components.how in ("iid", "wor")
+            and engine.components.accept.preferred != "place"
+        )
+        if temperature >= GREEDY_BELOW and not drawn and engine.components.how != "coupled":
             return not_run(
-                name, f"tree.proposal={engine.parts.how}: children are kept with p(children) only"
+                name,
+                f"tree.proposal={engine.components.how}: children are kept with p(children) only",
             )
         return perfect_drafter(engine, self.toy_prompt, max_new_tokens=_DRAFT_TOKENS)
 
 
 def _noted(check: Check, job: Job, engine: Engine) -> Check:
     """The check, with a note where another drafter stands in for the user's."""
-    if type(engine.parts.drafter) is type(job.engine.parts.drafter):
+    if type(engine.components.drafter) is type(job.engine.components.drafter):
         return check
     name = job.config["drafter"]["name"]
     note = f"{check.finding}; on the toy, drafter=lm stands in for drafter={name}"

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specframe.accept.base import RULES, AcceptRule, Walk
 from specframe.drafter.base import Drafter, Traits
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.lookup.foresight import Prospect, prospects_of
 from specframe.records import Context, StepRecord
 from specframe.types import Draft, DrawCall, Frontier, How, Proposal, TargetOutput, Verdict

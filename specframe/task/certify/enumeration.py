@@ -136,7 +136,7 @@ def sequence_law(
 
     def run(rng: Enumerator) -> tuple[int, ...]:
         decoding = Decoding(
-            engine.parts,
+            engine.components,
             max_new_tokens=length,
             sampling=engine.sampling,
             stopping=Stopping([]),

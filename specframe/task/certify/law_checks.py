@@ -80,12 +80,12 @@ def sampled_law(engine: Engine, prompt: Sequence[int], *, length: int, draws: in
 
 def _controls(engine: Engine) -> list[Careless | NoResidual]:
     """Broken rules, the subtlest first. The subtle one is right where laws are one-hot."""
-    drawn = engine.parts.how in ("iid", "wor")
+    drawn = engine.components.how in ("iid", "wor")
     return [NoResidual(), Careless()] if drawn else [Careless()]
 
 
 def _exact(engine: Engine, prompt: Sequence[int], length: int) -> Law:
-    toy = engine.parts.target
+    toy = engine.components.target
     assert isinstance(toy, Tabulated), "laws are checked on target=toy"
     return exact_law(toy, engine.sampling(len(prompt)), prompt, length=length)
 

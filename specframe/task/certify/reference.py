@@ -32,7 +32,7 @@ class Divergence:
 @torch.inference_mode()
 def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
     """[V] raw logits after `tokens`, from one pass over all of them into an empty cache."""
-    target = engine.parts.target
+    target = engine.components.target
     cache = CACHES.get("dynamic")()
     cache.open(0, columns=len(tokens), device=target.device)
     return target.prefill(tokens, cache).logits[-1]
@@ -46,7 +46,7 @@ def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, seque
     seed.
     """
     sampling = engine.sampling(prompt_length)
-    ids = torch.tensor([list(tokens)], device=engine.parts.target.device)
+    ids = torch.tensor([list(tokens)], device=engine.components.target.device)
     logits = full_forward(engine, tokens)[None]
     if sampling.greedy:
         return sampling.scores(ids, logits)[0]
@@ -74,7 +74,7 @@ def plain_reference(engine: Engine, max_new_tokens: int) -> Reference:
     """The reference that decodes with the same engine and drafter=none."""
     chain: Any = TREES.get("chain")
     parts = replace(
-        engine.parts,
+        engine.components,
         drafter=DRAFTERS.get("none")(),
         tree=chain(depth=1, max_nodes=2, proposal="place"),
         how="place",

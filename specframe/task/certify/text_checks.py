@@ -53,12 +53,12 @@ class Texts:
 
 def with_rule(engine: Engine, rule: AcceptRule) -> Engine:
     """The same engine under another acceptance rule."""
-    return Engine(replace(engine.parts, accept=rule), engine.settings)
+    return Engine(replace(engine.components, accept=rule), engine.settings)
 
 
 def with_drafter(engine: Engine, drafter: Drafter) -> Engine:
     """The same engine with another drafter."""
-    return Engine(replace(engine.parts, drafter=drafter), engine.settings)
+    return Engine(replace(engine.components, drafter=drafter), engine.settings)
 
 
 def greedy_text(engine: Engine, texts: Texts) -> Check:
@@ -113,13 +113,13 @@ def _text_control(broken: Engine, texts: Texts, reference: Any) -> bool:
 
 
 def _equality_is_required(engine: Engine) -> bool:
-    target = engine.parts.target
+    target = engine.components.target
     exact = target.dtype == torch.float64
     return exact or (target.dtype == torch.float32 and target.device.type == "cpu")
 
 
 def _text_finding(engine: Engine, split: list[Divergence], texts: int, total: int) -> str:
-    target = engine.parts.target
+    target = engine.components.target
     if not split:
         same = f"no divergence in {texts} texts, {total} tokens"
         if _equality_is_required(engine):
@@ -175,8 +175,8 @@ def perfect_lm(engine: Engine) -> Drafter:
     """drafter=lm whose model is the target itself."""
     build: Any = DRAFTERS.get("lm")
     return build(
-        model=engine.parts.target,
-        target=engine.parts.target,
+        model=engine.components.target,
+        target=engine.components.target,
         new_cache=CACHES.get("dynamic"),
         trust_vocabulary=True,
     )

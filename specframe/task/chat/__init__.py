@@ -74,7 +74,7 @@ class ChatFiles:
     """The files that a chat leaves, written turn by turn: generations.jsonl and metrics.json."""
 
     def __init__(self, job: Job) -> None:
-        self.summary = RunSummary(job.engine.parts.target.device)
+        self.summary = RunSummary(job.engine.components.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self._folder = job.output_dir
 
@@ -89,7 +89,7 @@ class ChatFiles:
 
     def add(self, dialogue: Dialogue, answer: Generation, metrics: Metrics) -> None:
         """Write the last answer of the conversation."""
-        self.summary.add(metrics, warm=is_warm(dialogue.engine.parts.drafter))
+        self.summary.add(metrics, warm=is_warm(dialogue.engine.components.drafter))
         self.reasons.append(answer.finish_reason)
         line = {
             "prompt": dialogue.turns[-1],

@@ -43,7 +43,7 @@ class Dialogue:
         prompt = self._prompt([*self.turns, turn])
         tokens = self.engine.encode(prompt)
         answer = _Answer(prompt_tokens=tokens)
-        meter = Meter(self.engine.parts.target.device)
+        meter = Meter(self.engine.components.target.device)
         meter.begin()
         with Interrupt() as interrupt:
             stream = self.engine.stream(
@@ -64,7 +64,7 @@ class Dialogue:
         prompt = conversation(self.engine, turns, self.answers)
         if self.system is None:
             return prompt
-        tokenizer = self.engine.parts.target.tokenizer
+        tokenizer = self.engine.components.target.tokenizer
         if self.engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
             return f"{self.system}\n\n{prompt}"
         turns_so_far = (

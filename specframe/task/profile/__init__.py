@@ -86,7 +86,7 @@ class Profile(Task):
             shares=results.shares,
             split=results.split,
             max_rows=self.extent[0],
-            closed=job.engine.parts.how != "place",
+            closed=job.engine.components.how != "place",
         )
         profile = {
             "fingerprint": here,
@@ -99,7 +99,7 @@ class Profile(Task):
         }
         write_json(job.output_dir / "profile.json", profile)
         if results.passes:
-            title = f"{job.engine.parts.target.name}: passes below the roof of this machine"
+            title = f"{job.engine.components.target.name}: passes below the roof of this machine"
             svg = roofline(results.passes, results.ceilings, title=title)
             (job.output_dir / "roofline.svg").write_text(svg, encoding="utf-8")
         advice.show(results.passes, results.ceilings)
@@ -108,9 +108,9 @@ class Profile(Task):
 
     def _measure(self, job: Job) -> _Measured:
         engine, (most, contexts, widths, repeats) = job.engine, self.extent
-        aux = engine.parts.drafter.traits.needs.aux_rows
+        aux = engine.components.drafter.traits.needs.aux_rows
         plan = TimingPlan(
-            rows=row_counts(most + aux, engine.parts.runtime.launch.buckets),
+            rows=row_counts(most + aux, engine.components.runtime.launch.buckets),
             contexts=contexts,
             widths=widths,
             repeats=repeats,
@@ -120,9 +120,9 @@ class Profile(Task):
             capacity = job.config["cache"].get("capacity")
             timer = StepTimer(engine, plan, capacity=capacity, tick=progress.add)
             costs = timer.table()
-            weights = PassWorkload.of(engine.parts.target, engine.parts.cache)
+            weights = PassWorkload.of(engine.components.target, engine.components.cache)
             ceilings = measure_ceilings(
-                engine.parts.target, engine.parts.runtime.weights, timer.now
+                engine.components.target, engine.components.runtime.weights, timer.now
             )
             if known is None:
                 costs = with_accuracy(

@@ -28,7 +28,7 @@ def phase_times(
 
     sample: how long the answer is; tick: called with 1 once it is done.
     """
-    parts = engine.parts
+    parts = engine.components
     settings = replace(engine.settings, max_new_tokens=sample.tokens)
     run = Engine(replace(parts, tree=with_costs(parts.tree, costs)), settings)
     spent: Counter[str] = Counter()

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from specframe.accept.base import AcceptRule
 from specframe.errors import IncompatibleComponents
-from specframe.law.laws import Laws
 from specframe.law.streams import Streams
+from specframe.law.target_laws import Laws
 from specframe.task.replay.recorded import (
     NodePath,
     RecordedAnswer,

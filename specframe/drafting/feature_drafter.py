@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from specframe.buffers.contiguous import Contiguous
-from specframe.buffers.passes import Scratch
+from specframe.buffers.tensor_passes import Scratch
 from specframe.cache.base import CacheManager
-from specframe.capture.drafts import CapturableDraft, Expand
+from specframe.capture.capturable import CapturableDraft, Expand
 from specframe.drafter.base import Drafter, Traits
 from specframe.drafting.cache_view import CacheView
 from specframe.drafting.feeding import Feeding, Level, Run
