@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specframe.cache.static import StaticCache as StaticCache
+from specframe.drafter.base import Traits
 from specframe.target.hf import HF
 from specframe.types import AuxRows, Budget, Draft, Needs
 from tests.small_models import (
@@ -35,7 +36,7 @@ from tests.small_models import (
 class WithAux(Scripted):
     """A right draft and two auxiliary rows that see the whole tree."""
 
-    needs = Needs(aux_rows=2, taps=("final_postnorm",))
+    traits = Traits(needs=Needs(aux_rows=2, taps=("final_postnorm",)))
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         n, device = draft.num_rows, draft.tokens.device

@@ -33,6 +33,7 @@ class Captures(Protocol):
     """A launch that captures what it wraps."""
 
     captures: bool
+    forms: dict[Hashable, Any]  # what a draft is beside its tensors, by the key of its function
 
     def forget(self) -> None:
         """Drop all graphs: they keep the components of an earlier engine alive."""
@@ -46,7 +47,7 @@ def captured(components: Components) -> Components:
     tree, rule = components.tree, components.accept
     return replace(
         components,
-        tree=CapturedTree(tree, launch) if is_pure(tree) else tree,
+        tree=CapturedTree(tree, launch, launch.forms) if is_pure(tree) else tree,
         accept=CapturedRule(rule, launch) if is_pure(rule) else rule,
     )
 
@@ -54,7 +55,7 @@ def captured(components: Components) -> Components:
 class CapturedTree(TreePolicy):
     """Grows the draft of another policy, network passes included, as one captured function."""
 
-    def __init__(self, policy: TreePolicy, launch: Launch) -> None:
+    def __init__(self, policy: TreePolicy, launch: Launch, forms: dict[Hashable, Any]) -> None:
         super().__init__(depth=policy.depth, max_nodes=policy.max_nodes, proposal=policy.proposal)
         self.policy, self._launch = policy, launch
         self.decides_before_draw, self.needs_native = (
@@ -62,7 +63,7 @@ class CapturedTree(TreePolicy):
             policy.needs_native,
         )
         self.chain_only, self.host_reads = policy.chain_only, policy.host_reads
-        self._forms: dict[Hashable, Any] = {}  # what a draft is beside its tensors, by key
+        self._forms = forms  # kept by the launch: one policy may be wrapped once an engine
 
     @property
     def max_expanded(self) -> int:
@@ -97,7 +98,7 @@ class CapturedTree(TreePolicy):
         bounds = replace(
             budget, rows=min(budget.rows, policy.max_nodes), depth=min(budget.depth, policy.depth)
         )
-        key = (self, drafting.key, bounds, how, sampling.warping, seed)
+        key = (policy, drafting.key, bounds, how, sampling.warping, seed)
 
         def run(inputs: Tensors, buffers: Tensors) -> Tensors:
             root, length, sequence, *rest = inputs

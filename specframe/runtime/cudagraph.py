@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -78,6 +78,8 @@ class GraphLaunch(Launch):
         self._calls: dict[Hashable, int] = {}
         self._refused: set[Hashable] = set()
         self._captured: dict[Hashable, _Captured] = {}
+        # What a captured function returned beside its tensors, by key; see `capture.wrappers`.
+        self.forms: dict[Hashable, Any] = {}
         if capturer is None:
             _say("no CUDA device here")
 
@@ -93,7 +95,7 @@ class GraphLaunch(Launch):
 
     def forget(self) -> None:
         """Drop all graphs: they keep the components of an earlier engine alive."""
-        for table in (self._calls, self._refused, self._captured):
+        for table in (self._calls, self._refused, self._captured, self.forms):
             table.clear()
 
     def columns(self, needed: int, allocated: int) -> int:

@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+from specframe.accept.match import Match
 from specframe.cache.base import CacheManager
 from specframe.loop import Components
 from specframe.runtime.base import Runtime, Tensors
@@ -63,7 +64,7 @@ def engine(placed: Placed, drafter: str, cache: str = "dynamic") -> Engine:
         target=placed.target,
         drafter=drafter_of(drafter, "llama"),
         tree=ChainTree(depth=MAX_NODES - 1, max_nodes=MAX_NODES, proposal="place"),
-        accept=models.Match(),
+        accept=Match(),
         cache=made,
         runtime=placed.runtime,
         how="place",

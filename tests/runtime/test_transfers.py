@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,12 +12,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from specframe.buffers import contiguous_pass
 from specframe.capture.graphs import CapturedGraph
 from specframe.drafter.eagle import Eagle
 from specframe.runtime.base import Pass, Tensors
 from specframe.runtime.cudagraph import GraphLaunch
 from specframe.session.lane import Lane
-from specframe.target import hf
+from specframe.target import base, hf
 from specframe.target.hf import HF
 from specframe.testing.defaults import component
 from specframe.testing.host_reads import is_read
@@ -52,6 +54,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.ran: list[str] = []
+        self.called: list[str] = []  # functions of the step that nobody captures
         self.transfers = Transfers()
 
     def refusal(self, tensors: Any) -> str | None:
@@ -63,8 +66,26 @@ class Watching:
         with self.transfers:
             return fn(inputs, buffers)
 
+    def within(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn`, looked at too."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.called.append(fn.__qualname__)
+            with self.transfers:
+                return fn(*args, **kwargs)
+
+        return run
+
     def capture(self, fn: Pass, inputs: Tensors, buffers: Tensors) -> CapturedGraph:
         raise AssertionError("it is never warm")
+
+
+FUNCTIONS = [  # of a step, in their order: draft, verify pass, decision, commit
+    "CapturedTree._grown.<locals>.run",
+    "PassKey.over.<locals>.run",
+    "CapturedRule.decide.<locals>.decide",
+    "_move",
+]
 
 
 class Read(Exception):
@@ -97,8 +118,14 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
         sampling=sampling_config(temperature, **warpers),
     ).decoding(10)
     loop.begin(PROMPT)
+    # The rows of the verify pass and their masks are no captured function, but are watched too.
+    patch.setattr(base, "verify_rows", watching.within(base.verify_rows))
+    patch.setattr(type(cache), "opened", watching.within(type(cache).opened))
+    masks = watching.within(contiguous_pass.visible_columns)
+    patch.setattr(contiguous_pass, "visible_columns", masks)
     with pytest.raises(Read):
         loop.step()
+    assert set(watching.called) == {"verify_rows", "Contiguous.opened", "visible_columns"}
     with torch.inference_mode():
         cache.commit(cache.lengths[0] + torch.arange(3, device="meta"), [3], moved=[True])
     return watching
@@ -117,7 +144,7 @@ def test_what_is_captured_keeps_to_the_device(
     tree: str, rule: str, how: How, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watching = step(tree, rule, how, temperature, monkeypatch)
-    assert len(watching.ran) == 5, watching.ran  # draft, rows, verify pass, decision, commit
+    assert watching.ran == FUNCTIONS
     assert not watching.transfers.found
 
 
