@@ -1,7 +1,5 @@
 """Say it again: the tested example of a plugin."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

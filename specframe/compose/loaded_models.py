@@ -63,7 +63,7 @@ class LoadedModels:
                 self._targets.pop(next(iter(self._targets)))
                 self._drafters.clear()  # they hold their targets
             with user_errors("drafter.model" if is_draft_model else "target"):
-                target = option.cls(**option.values, device=device, runtime=runtime)
+                target = option.make(device=device, runtime=runtime)
             self._targets[key] = target, runtime
         self._targets[key] = self._targets.pop(key)  # the last one used is the last one dropped
         return self._targets[key]

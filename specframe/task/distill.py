@@ -96,11 +96,10 @@ class Distill(Task):
             options=options,
         )
         fast = packed(model, rows=self.batch_size) if self.packed else nullcontext()
+        keys = {(s.id, turn) for s in subjects for turn in range(len(s.record.turns))}
         with AnswerFile(path, settings=settings, named_by="task.output") as file, fast:
-            keys = {(s.id, turn) for s in subjects for turn in range(len(s.record.turns))}
-            progress = PromptProgress(
-                "distill", total=len(keys), done=len(keys & set(file.tokens_of))
-            )
+            num_done = len(keys & set(file.tokens_of))
+            progress = PromptProgress("distill", total=len(keys), done=num_done)
             work = _Work(self, engine=engine, batched=batched, file=file, progress=progress)
             try:
                 with progress:

@@ -6,18 +6,20 @@ import inspect
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from specframe.cache.base import CACHES
 from specframe.compose.build import load
 from specframe.drafter.base import DRAFTERS
 from specframe.errors import IncompatibleComponents
+from specframe.records import Context
 from specframe.session.engine import Engine
 from specframe.testing.defaults import NEW_TOKENS, PROMPTS, ComponentContract, costs_words
 from specframe.tree.base import TREES
-from specframe.types import Needs
+from specframe.types import Needs, TargetOutput
 
 TAPS = re.compile(r"embed|resid:\d+|final_prenorm|final_postnorm")
 
@@ -40,6 +42,14 @@ def compositions(*fixed: str, shift: int = 0) -> Iterator[tuple[list[str], Engin
         except IncompatibleComponents as error:
             if "use " not in str(error):
                 raise AssertionError(f"{words}: the refusal names no way out") from error
+
+
+def continuations(word: str, tokens: Sequence[int], **values: Any) -> list[list[int]]:
+    """What a retrieval drafter with these values proposes after a text of these tokens."""
+    drafter: Any = DRAFTERS.get(word)(**values)
+    logits = torch.zeros(1, max(tokens) + 1)
+    drafter.begin(Context.of(tokens, torch.device("cpu")), TargetOutput(logits=logits))
+    return [list(proposed.tokens) for proposed in drafter.continuations()]
 
 
 class DrafterContract(ComponentContract):
