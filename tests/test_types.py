@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specframe.records import Context, InnerLoop
-from specframe.testing.drafts import check_visibility
+from specframe.testing.draft_checks import check_visibility
 from specframe.types import Draft, Frontier, Proposal
 from tests.small_models import Composition, toy
 

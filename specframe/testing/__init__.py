@@ -16,8 +16,8 @@ and nothing else in specframe imports it.
 import pytest
 
 _MODULES = (
-    "caches compositions drafters drafts rules runtimes targets tiny_models trees verify_steps"
+    "caches compositions draft_checks drafters rules runtimes targets tiny_models trees "
+    "verify_steps"
 )
-
 # A failed assertion of a suite then shows its values, as one in a test file does.
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES.split()))

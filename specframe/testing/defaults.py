@@ -11,7 +11,7 @@ from specframe.compose import catalogue
 from specframe.compose.axes import AXES
 from specframe.compose.binding import bind
 from specframe.registry import Registry
-from specframe.testing.drafts import CHEAP
+from specframe.testing.draft_checks import CHEAP
 
 # Prompts for target=toy, whose vocabulary has six tokens.
 PROMPTS = ((1, 2, 3, 1, 2), (4, 0, 4, 0, 5, 5, 4, 0))

@@ -89,21 +89,21 @@ class DrafterContract(ComponentContract):
     def steps(self, engine: Engine, prompt: Sequence[int]) -> list[list[int]]:
         """Emitted tokens by step."""
         loop = engine.decoding(max_new_tokens=NEW_TOKENS)
-        return [list(emission.tokens) for emission in loop.run(prompt)]
+        return [emission.tokens for emission in loop.run(prompt)]
 
     @pytest.mark.parametrize("tail", [(), (2, 5, 1)])
     def test_truncate(self, name: str, extra: tuple[str, ...], tail: tuple[int, ...]) -> None:
         """Going back leaves what a run over that prefix would have, with or without a tail."""
         engine = load(["target=toy", f"drafter={name}", *extra])
         loop = engine.decoding(max_new_tokens=NEW_TOKENS)
-        loop.begin(PROMPTS[1])
-        for _ in range(3):
-            loop.step()
-        kept = len(PROMPTS[1]) + 2
-        prefix = [*loop.context.tokens[:kept], *tail]
-        loop.truncate(kept, tail)
-        while loop.room():
-            loop.step()
+        emissions = loop.run(PROMPTS[1])
+        for _ in range(4):  # the token of the prompt's pass, and three steps
+            next(emissions)
+        length = len(PROMPTS[1]) + 2
+        prefix = [*loop.context.tokens[:length], *tail]
+        loop.truncate(length, tail)
+        for _ in emissions:
+            pass
         expected = load(["target=toy", "drafter=none"]).generate(
             prefix, max_new_tokens=len(PROMPTS[1]) + NEW_TOKENS - len(prefix)
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from specframe.testing.defaults import ComponentContract, component
-from specframe.testing.drafts import TableDrafter, builder, check_draft, paths
+from specframe.testing.draft_checks import TableDrafter, builder, check_draft, paths
 from specframe.tree.base import TREES, TreePolicy
 from specframe.types import Budget, Frontier, How, Proposal
 

@@ -11,7 +11,7 @@ import specframe
 from specframe.costs.fingerprint import fingerprint
 from specframe.costs.provider import provide_costs
 from specframe.errors import ConfigError
-from specframe.testing.drafts import CHEAP
+from specframe.testing.draft_checks import CHEAP
 from tests.costs.toy_engines import config_of, engine_of
 
 

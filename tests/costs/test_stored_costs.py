@@ -6,7 +6,7 @@ import pytest
 
 from specframe.costs.fingerprint import differences, fingerprint
 from specframe.costs.stored_costs import costs_file, load_costs, save_costs
-from specframe.testing.drafts import CHEAP
+from specframe.testing.draft_checks import CHEAP
 from tests.costs.toy_engines import config_of, engine_of
 
 

@@ -10,7 +10,7 @@ import torch
 from specframe.drafter.base import Continuation, Retrieval
 from specframe.records import Context
 from specframe.testing.defaults import component
-from specframe.testing.drafts import builder, paths
+from specframe.testing.draft_checks import builder, paths
 from specframe.types import Budget, TargetOutput
 
 NOTHING = TargetOutput(logits=torch.zeros(1, 1))

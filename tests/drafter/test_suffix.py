@@ -17,7 +17,7 @@ from specframe import load
 from specframe.drafter.suffix import Suffix
 from specframe.records import Context
 from specframe.testing.defaults import component
-from specframe.testing.drafts import builder, paths
+from specframe.testing.draft_checks import builder, paths
 from specframe.types import Budget, TargetOutput
 from tests.lookup.test_suffix_automaton import TOKENS, ends, texts
 from tests.small_models import TINY, Composition, decode, oracle, target, toy, tree_of

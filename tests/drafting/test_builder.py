@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specframe.drafting.builder import TreeBuilder
 from specframe.law.streams import Streams
-from specframe.testing.drafts import (
+from specframe.testing.draft_checks import (
     VOCAB,
     TableDrafter,
     builder,

@@ -18,7 +18,7 @@ from specframe.session.engine import Engine
 from specframe.task.base import Job
 from specframe.task.profile import Profile
 from specframe.task.profile.advice import Advice
-from specframe.testing.drafts import CHEAP
+from specframe.testing.draft_checks import CHEAP
 from tests.costs.toy_engines import config_of, engine_of
 
 

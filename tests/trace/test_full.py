@@ -18,7 +18,7 @@ from specframe.drafter.base import DRAFTERS
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.task.replay.recorded import read_record
 from specframe.testing.defaults import component
-from specframe.testing.drafts import TableDrafter, builder, paths
+from specframe.testing.draft_checks import TableDrafter, builder, paths
 from specframe.trace.full import FullTrace, OneToken
 from specframe.tracing.traced_positions import ANSWERS_FILE, TracedAnswer
 from specframe.tree.dynamic import Beams, DynamicTree

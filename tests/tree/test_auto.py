@@ -21,7 +21,7 @@ from specframe.planning.tree_speed import TreeSpeeds
 from specframe.records import StepRecord
 from specframe.task.certify.enumeration import Enumerator, branches, exact_law, max_error
 from specframe.testing.defaults import component
-from specframe.testing.drafts import builder, paths, plain_sampling
+from specframe.testing.draft_checks import builder, paths, plain_sampling
 from specframe.testing.host_reads import HostReads
 from specframe.tree.auto import AutoTree
 from specframe.types import Budget, Frontier, Proposal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specframe.testing.drafts import TableDrafter, builder, paths
+from specframe.testing.draft_checks import TableDrafter, builder, paths
 from specframe.tree.chain import ChainTree
 from specframe.types import Budget
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from specframe.testing.drafts import VOCAB, TableDrafter, builder, check_draft, paths
+from specframe.testing.draft_checks import VOCAB, TableDrafter, builder, check_draft, paths
 from specframe.tree.dynamic import DynamicTree
 from specframe.types import Budget, Frontier, Proposal
 

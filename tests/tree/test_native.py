@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from specframe.errors import IncompatibleComponents
-from specframe.testing.drafts import builder, check_draft, paths
+from specframe.testing.draft_checks import builder, check_draft, paths
 from specframe.tree.native import NativeTree
 from specframe.types import Budget, Frontier, Proposal
 

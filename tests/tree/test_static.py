@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from specframe.testing.drafts import TableDrafter, builder, check_draft, paths
+from specframe.testing.draft_checks import TableDrafter, builder, check_draft, paths
 from specframe.tree.base import ProposalKind
 from specframe.tree.static import StaticTree
 from specframe.types import Budget, Frontier, Proposal
