@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from specframe.plugins import bootstrap
+from specframe.session import manifest
 from tests import composing
 from tests.commands import Command, in_process
 
@@ -37,6 +39,14 @@ def command(
 @pytest.fixture(scope="session", autouse=True)
 def _cheap_composition() -> Iterator[None]:
     with composing.cheap():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_look_at_git() -> Iterator[None]:
+    """Manifests of this process start no git each; the checkout stays as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "git_state", cache(manifest.git_state))
         yield
 
 

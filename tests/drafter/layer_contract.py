@@ -16,6 +16,7 @@ from specframe.drafter.base import Drafter
 from specframe.errors import IncompatibleComponents
 from tests.drafter.slow_layers import (
     TREES,
+    Case,
     Logits,
     Slow,
     cases,
@@ -36,8 +37,10 @@ from tests.small_models import (
     sampling_config,
     target,
 )
+from tests.turns import in_turn
 
 COUNT = 16
+CASES = in_turn([(case,) for case in cases()], CACHE_MAKERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +64,22 @@ class PartialLayersContract:
         """What is tested; each suite says."""
         raise NotImplementedError
 
-    @pytest.mark.parametrize(("family", "tree", "rule", "how", "temperature"), cases())
+    @pytest.mark.parametrize(("case", "cache_word"), CASES)
     def test_drafts_and_text_are_those_of_a_slow_reference(
-        self, method: Method, family: str, tree: str, rule: AcceptRule, how: Any, temperature: float
+        self, method: Method, case: Case, cache_word: str
     ) -> None:
         """A stale key, a wrong mask or a wrong slot changes a draft, if not the text."""
+        family, tree, rule, how, temperature = case
         sampling = sampling_config(temperature)
         given = {"accept": rule, "sampling": sampling, "family": family, "seed": 5}
         slow = Slow(method.reference(family))
         expected = decode(composed(tree, how, drafter=slow, **given), LONG_PROMPT, COUNT)
         assert expected.num_accepted or not method.is_right(how, temperature)
-        for make in CACHE_MAKERS.values():
-            cache = make()
-            fast = composed(tree, how, drafter=method.drafter(family), cache=cache, **given)
-            outcome = decode(fast, LONG_PROMPT, COUNT)
-            assert shape(outcome) == shape(expected)
-            assert_fresh(cache, raw(family), outcome.loop.context.tokens)
+        cache = CACHE_MAKERS[cache_word]()
+        fast = composed(tree, how, drafter=method.drafter(family), cache=cache, **given)
+        outcome = decode(fast, LONG_PROMPT, COUNT)
+        assert shape(outcome) == shape(expected)
+        assert_fresh(cache, raw(family), outcome.loop.context.tokens)
         if temperature == 0:
             assert expected.tokens == oracle(family, LONG_PROMPT, COUNT)
         elif isinstance(rule, Match):

@@ -145,7 +145,10 @@ def shape(outcome: Outcome) -> list[tuple[list[int], list[int], list[int]]]:
     ]
 
 
-def cases() -> list[Any]:
+Case = tuple[str, str, AcceptRule, Any, float]  # family, tree, rule, how, temperature
+
+
+def cases() -> list[Case]:
     """(family, tree, rule, how, temperature): every way on one family, two on each of the others;
     rejection does not judge draws that are re-ranked."""
     found = []
@@ -157,7 +160,7 @@ def cases() -> list[Any]:
     return found
 
 
-def full_cases() -> list[Any]:
+def full_cases() -> list[Case]:
     """Those in which a perfect drafter is accepted down to a leaf: placed children are accepted as
     often as the target says them, and a re-ranking may leave the right draw out."""
     return [

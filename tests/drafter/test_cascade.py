@@ -240,7 +240,8 @@ def test_control_a_wrong_law_is_noticed() -> None:
     assert law_of(length=3, rule=Rejection(), how="iid", made=Lying) > 1e-3
 
 
-def test_sampled_texts_follow_the_law() -> None:
+@pytest.mark.parametrize("draws", [250, pytest.param(700, marks=pytest.mark.slow)])
+def test_sampled_texts_follow_the_law(draws: int) -> None:
     """With the real streams: the inner noise must be independent of the outer one."""
     words = ["target=toy", "target.vocab_size=3", "drafter=cascade", "drafter.model=toy_draft"]
     more = ["accept=rejection", "sampling.temperature=1", "drafter.length=3", "stop.eos=[]"]
@@ -248,7 +249,7 @@ def test_sampled_texts_follow_the_law() -> None:
     with pytest.raises(IncompatibleComponents, match="another vocabulary"):
         load([*words, *more])
     words = ["target=toy", "drafter=cascade", "drafter.inner=[ngram,chain,match]", *more]
-    found = sampled_law(load(words), (0, 1, 2, 0), length=3, draws=700)
+    found = sampled_law(load(words), (0, 1, 2, 0), length=3, draws=draws)
     assert found.numbers["p_value"] > 1e-4
 
 

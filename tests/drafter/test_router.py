@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,6 +50,7 @@ from tests.small_models import (
     tree_of,
 )
 from tests.test_syncs import read_in
+from tests.turns import in_turn
 
 REPEATS = (5, 17, 42, 8, 5, 17, 42, 8, 5, 17, 42)
 
@@ -283,11 +285,14 @@ def error_of(made: Engine, length: int = 3) -> float:
     return max_error(law, exact)
 
 
-@pytest.mark.parametrize("first", ["ngram", "law"])
-@pytest.mark.parametrize("mode", ["pick", "merge"])
-@pytest.mark.parametrize("how", ["place", "iid", "wor"])
-@pytest.mark.parametrize("tree", ["chain", "static"])
-@pytest.mark.parametrize("rule", [Match(), Rejection()], ids=["match", "rejection"])
+LAWS = itertools.product(
+    (Match(), Rejection()), ("pick", "merge"), ("place", "iid", "wor"), ("ngram", "law")
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "mode", "how", "first", "tree"), in_turn(LAWS, ("chain", "static"))
+)
 def test_the_law_is_exact(rule: AcceptRule, tree: str, how: How, mode: str, first: str) -> None:
     assert error_of(engine(rule, tree, how, mode, first=first)) < 1e-12
 

@@ -98,13 +98,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def placed(model: Any, folder: Path) -> Placed:
-    """A target whose passes of 1 and 4 rows are compiled."""
+def prepared_target(model: Any) -> Placed:
     made = Placed.of(model, runtime())
     before = compilations()
     prepared(engine(made, "ngram"))
     assert compilations() == before + 2
+    return made
+
+
+@pytest.fixture(scope="module")
+def compiled(model: Any, folder: Path) -> Placed:
+    """A target whose passes of 1 and 4 rows are compiled to C++, which takes half a minute."""
+    return prepared_target(model)
+
+
+@pytest.fixture(scope="module")
+def traced(model: Any) -> Placed:
+    """The same, traced as a whole but run operator by operator."""
+    compile_ = torch.compile
+
+    def without_kernels(fn: Any, *, options: Any, **more: Any) -> Any:
+        return compile_(fn, backend="eager", **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", without_kernels)
+        return prepared_target(model)
+
+
+@pytest.fixture(params=["traced", pytest.param("compiled", marks=pytest.mark.slow)])
+def placed(request: pytest.FixtureRequest) -> Placed:
+    made: Placed = request.getfixturevalue(request.param)
     return made
 
 
@@ -123,10 +146,11 @@ def test_nothing_is_compiled_after_warm_up_and_the_text_is_the_same(
     assert placed.launch.prepared_s == seconds == describe(ours, {})["compile_s"]
 
 
-def test_the_compiled_pass_is_what_runs(placed: Placed, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_the_compiled_pass_is_what_runs(compiled: Placed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of 1 and 4 rows never reach the model's own code; one of 3 rows does."""
     reached: list[int] = []
-    target = placed.target
+    target = compiled.target
     run = target._blocks.run
 
     def counted(inputs: Any, plan: Any, want: Any) -> Any:
@@ -134,7 +158,7 @@ def test_the_compiled_pass_is_what_runs(placed: Placed, monkeypatch: pytest.Monk
         return run(inputs, plan, want)
 
     monkeypatch.setattr(target._blocks, "run", counted)
-    made = engine(placed, "ngram").decoding(max_new_tokens=COUNT)
+    made = engine(compiled, "ngram").decoding(max_new_tokens=COUNT)
     rows = []
     made.begin(PROMPTS[0])
     while made.finish_reason is None:
@@ -143,7 +167,8 @@ def test_the_compiled_pass_is_what_runs(placed: Placed, monkeypatch: pytest.Monk
     assert set(reached[1:]) == set(rows) - {1, MAX_NODES}
 
 
-def test_what_was_compiled_is_found_on_the_disk(model: Any, placed: Placed) -> None:
+@pytest.mark.slow
+def test_what_was_compiled_is_found_on_the_disk(model: Any, compiled: Placed) -> None:
     torch._dynamo.reset()  # as in another process
     hits, misses = (counters["inductor"][f"fxgraph_cache_{one}"] for one in ("hit", "miss"))
     before = compilations()
@@ -153,7 +178,7 @@ def test_what_was_compiled_is_found_on_the_disk(model: Any, placed: Placed) -> N
     assert counters["inductor"]["fxgraph_cache_hit"] == hits + 1
     assert counters["inductor"]["fxgraph_cache_miss"] == misses
     fresh = engine(again, "none").generate(PROMPTS[0]).tokens
-    assert fresh == engine(placed, "none").generate(PROMPTS[0]).tokens
+    assert fresh == engine(compiled, "none").generate(PROMPTS[0]).tokens
 
 
 def test_a_pass_that_cannot_be_compiled_runs_as_it_is_written(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -166,19 +164,18 @@ def slow_run(folder: str) -> None:
     distill(Path(folder), engine(), records(), batch_size=1)
 
 
-def test_sigkill_loses_and_repeats_nothing(tmp_path: Path, repository: Path) -> None:
-    code = f"from tests.task.test_distill import slow_run; slow_run({str(tmp_path)!r})"
+def test_sigkill_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
     file = tmp_path / "answers.jsonl"
     for at_least in (1, 3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], cwd=repository, stderr=subprocess.DEVNULL
-        )
+        process = fork.Process(target=slow_run, args=(str(tmp_path),))
+        process.start()
         deadline = time.monotonic() + 60
         while not file.exists() or file.read_bytes().count(b"\n") < at_least:
-            assert process.poll() is None and time.monotonic() < deadline
+            assert process.is_alive() and time.monotonic() < deadline
             time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
     assert 3 <= file.read_bytes().count(b"\n") < 10
     cut = distill(tmp_path, engine(), records())
     (tmp_path / "other").mkdir()

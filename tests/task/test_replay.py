@@ -69,7 +69,7 @@ def real(words: Sequence[str], prompts: Sequence[Any] = PROMPTS) -> list[Steps]:
     return found
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, pytest.param(1.5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_it_agrees_with_real_runs(tmp_path: Path, drafter: str, temperature: float) -> None:
     head = words_for(drafter, "toy", tmp_path / "head")
@@ -362,6 +362,7 @@ def agrees_on_smollm2(tmp_path: Path, drafter: str, count: int) -> int:
     return total
 
 
+@pytest.mark.slow
 def test_it_agrees_on_smollm2(tmp_path: Path) -> None:
     assert agrees_on_smollm2(tmp_path, "eagle", 8) > 2
 
