@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ from tests.small_models import (
     target,
     tree_of,
 )
+from tests.turns import in_turn
 
 PAIRS = [
     ("none", "chain"),
@@ -96,9 +98,10 @@ def test_rows_of_a_tree_have_the_logits_of_their_paths(family: str, tree: str) -
                 torch.testing.assert_close(record.out.logits[row], expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize(
+    ("family", "tree", "cache"),
+    in_turn(itertools.product(TINY, ("chain", "static", "dynamic")), CACHE_MAKERS),
+)
 def test_caches_after_each_commit_equal_fresh_prefills(family: str, tree: str, cache: str) -> None:
     composed = Composition(
         target=target(family),
@@ -204,9 +207,13 @@ def test_prompt_of_one_token(family: str, cache: str) -> None:
     assert decode(composed, (7,)).tokens == oracle(family, (7,), 16)
 
 
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-@pytest.mark.parametrize("kind", ["bad", "noisy", "perfect"])
-@pytest.mark.parametrize("length", [WINDOW - 3, WINDOW, WINDOW + 6])
+@pytest.mark.parametrize(
+    ("length", "kind", "cache"),
+    in_turn(
+        itertools.product((WINDOW - 3, WINDOW, WINDOW + 6), ("bad", "noisy", "perfect")),
+        CACHE_MAKERS,
+    ),
+)
 def test_window_is_crossed_in_mid_block(length: int, kind: str, cache: str) -> None:
     prompt = LONG_PROMPT[:length]
     composed = Composition(

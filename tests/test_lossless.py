@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -33,6 +34,7 @@ from tests.small_models import (
     toy,
     tree_of,
 )
+from tests.turns import in_turn
 
 PROMPT = (0, 1, 2, 0)
 TREES: dict[str, Callable[[How], TreePolicy]] = {
@@ -61,14 +63,8 @@ def engine(
     ).engine()
 
 
-CASES = [
-    pytest.param(rule, tree, how, temperature, law, id=f"{rule}-{tree}-{how}-{temperature}-{law}")
-    for rule in RULES
-    for tree in TREES
-    for how in ("place", "iid", "wor")
-    for temperature in (0.7, 1.0)
-    for law in LAWS
-]
+COMBINED = [*itertools.product(RULES, TREES, ("place", "iid", "wor"), LAWS)]
+TEMPERATURES = (0.7, 1.0)
 
 
 def error_of(made: Engine, length: int, *, max_branches: int = 1000) -> float:
@@ -84,7 +80,9 @@ def is_cheap(rule: str, tree: str, how: How, law: str) -> bool:
     return law == "top_p" or how == "place" or (rule == "rejection" and tree == "chain")
 
 
-@pytest.mark.parametrize(("rule", "tree", "how", "temperature", "law"), CASES)
+@pytest.mark.parametrize(
+    ("rule", "tree", "how", "law", "temperature"), in_turn(COMBINED, TEMPERATURES)
+)
 def test_the_law_of_a_whole_text_is_exact(
     rule: str, tree: str, how: How, temperature: float, law: str
 ) -> None:
@@ -95,8 +93,8 @@ def test_the_law_of_a_whole_text_is_exact(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rule", "tree", "how", "temperature", "law"),
-    [case for case in CASES if not is_cheap(*case.values[:3], case.values[4])],  # type: ignore[arg-type]
+    ("rule", "tree", "how", "law", "temperature"),
+    [(*one, hot) for one in COMBINED if not is_cheap(*one) for hot in TEMPERATURES],
 )
 def test_the_law_of_a_longer_text_is_exact(
     rule: str, tree: str, how: How, temperature: float, law: str
@@ -119,7 +117,11 @@ def test_a_lossy_rule_is_noticed() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "tree", "how"),
-    [(Match, "static", "coupled"), (Rejection, "static", "wor"), (Rejection, "chain", "iid")],
+    [
+        (Match, "static", "coupled"),
+        pytest.param(Rejection, "static", "wor", marks=pytest.mark.slow),
+        pytest.param(Rejection, "chain", "iid", marks=pytest.mark.slow),
+    ],
 )
 def test_sampled_sequences_follow_the_law(rule: type[AcceptRule], tree: str, how: How) -> None:
     found = sampled_law(engine(rule(), tree, how), PROMPT, length=3, draws=700)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -33,6 +34,7 @@ from tests.small_models import (
     stop_config,
     tree_of,
 )
+from tests.turns import in_turn
 
 PROMPTS = ("Count: one two three one two three", "The capital of France is")
 PAIRS = [
@@ -139,23 +141,23 @@ def tree(kind: str) -> TreePolicy:
     return tree_of(kind)
 
 
-@pytest.mark.parametrize(
-    "caches", [("dynamic", "static"), pytest.param(("static", "dynamic"), marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize(("kind", "shape"), PAIRS)
-def test_two_prompts_of_sixteen_tokens(
-    smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, caches: tuple[str, str]
+WAYS = [*zip(PROMPTS, CACHE_MAKERS, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "shape", "way"), in_turn(PAIRS, WAYS))
+def test_sixteen_tokens(
+    smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, way: tuple[str, str]
 ) -> None:
-    """Each prompt with a cache of its own; with the other one in the slow suite."""
-    for text, cache in zip(PROMPTS, caches, strict=True):
-        prompt = tuple(smollm2.tokenizer.encode(text))
-        composed = Composition(
-            target=smollm2,
-            drafter=drafter(kind, shallow, smollm2, cache),
-            tree=tree(shape),
-            cache=CACHE_MAKERS[cache](),
-        )
-        assert decode(composed, prompt, 16).tokens == own.greedy(prompt, 16)
+    """One prompt with its cache, in turn; the other one in the slow suite."""
+    text, cache = way
+    prompt = tuple(smollm2.tokenizer.encode(text))
+    composed = Composition(
+        target=smollm2,
+        drafter=drafter(kind, shallow, smollm2, cache),
+        tree=tree(shape),
+        cache=CACHE_MAKERS[cache](),
+    )
+    assert decode(composed, prompt, 16).tokens == own.greedy(prompt, 16)
 
 
 @pytest.mark.parametrize("word", ["suffix", "rest"])
@@ -183,29 +185,32 @@ def test_what_is_looked_up_changes_no_text(smollm2: HF, own: Own, word: str) -> 
     assert accepted > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cache", CACHE_MAKERS)
-@pytest.mark.parametrize(("kind", "shape"), PAIRS)
-def test_twelve_prompts_of_sixty_four_tokens(
-    smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, cache: str
-) -> None:
+def two_of_each_category() -> list[str]:
     records = read_prompts(BUILTIN)
     categories = dict.fromkeys(record.category for record in records)
-    chosen = [
+    return [
         record.turns[0]
         for category in categories
         for record in [one for one in records if one.category == category][:2]
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turn", range(12))
+def test_twelve_prompts_of_sixty_four_tokens(smollm2: HF, shallow: HF, own: Own, turn: int) -> None:
+    """Each prompt with two compositions, so that every composition is asked at length."""
+    chosen = two_of_each_category()
     assert len(chosen) == 12
-    for text in chosen:
-        prompt = chat(smollm2, text)
+    ways = [*itertools.product(PAIRS, CACHE_MAKERS)]
+    prompt = chat(smollm2, chosen[turn])
+    for (kind, shape), cache in ways[turn::12]:
         composed = Composition(
             target=smollm2,
             drafter=drafter(kind, shallow, smollm2, cache),
             tree=tree(shape),
             cache=CACHE_MAKERS[cache](),
         )
-        assert decode(composed, prompt, 64).tokens == own.greedy(prompt, 64), text
+        assert decode(composed, prompt, 64).tokens == own.greedy(prompt, 64), chosen[turn]
 
 
 def test_perfect_draft_is_accepted_in_full(smollm2: HF) -> None:

@@ -240,7 +240,8 @@ def test_control_a_wrong_law_is_noticed() -> None:
     assert law_of(length=3, rule=Rejection(), how="iid", made=Lying) > 1e-3
 
 
-@pytest.mark.parametrize("draws", [250, pytest.param(700, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("draws", [700])
 def test_sampled_texts_follow_the_law(draws: int) -> None:
     """With the real streams: the inner noise must be independent of the outer one."""
     words = ["target=toy", "target.vocab_size=3", "drafter=cascade", "drafter.model=toy_draft"]

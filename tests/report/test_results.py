@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specframe.cli import main
 from specframe.errors import ConfigError
 from specframe.report import results
 from specframe.report.readme_tables import TABLES, markdown
@@ -21,6 +20,13 @@ WORDS = (
     *("task=benchmark", "target=toy", "drafter=lm", "tree=chain", "tree.depth=3"),
     *("max_new_tokens=8", "task.passes=[1,2]"),
 )
+MEMORY = {
+    "peak_bytes": 4e6,
+    "before_bytes": 1e6,
+    "weights_bytes": 2e6,
+    "cache_bytes": 0,
+    "ratio": 2,
+}
 COMPARED = "drafter=ngram tree=dynamic"
 PROMPTS = [("one", "abcab"), ("two", "dead"), ("two", "fade")]
 
@@ -33,14 +39,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [json.dumps({"category": name, "prompt": text}) for name, text in PROMPTS]
     prompts.write_text("\n".join(lines) + "\n", encoding="utf-8")
     more = [f'task.compare=["{COMPARED}"]', f"prompts={prompts}", f"hydra.run.dir={folder / 'run'}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "specframe", *WORDS, *more],
-        cwd=results.ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(results.ROOT)
+        patch.setattr(sys, "argv", ["specframe", *WORDS, *more])
+        patch.setattr("specframe.task.benchmark.comparison.footprint", lambda words: MEMORY)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
     return folder / "run"
 
 

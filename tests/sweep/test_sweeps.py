@@ -59,6 +59,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_12_points_one_of_them_broken_killed_and_resumed(tmp_path: Path) -> None:
     # The prompt has five tokens: where there are three positions it cannot be answered.
     words = ("-m", "target.max_positions=3," + ",".join(map(str, range(40, 51))))
@@ -95,7 +96,7 @@ def test_12_points_one_of_them_broken_killed_and_resumed(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+        pytest.param(("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"), marks=pytest.mark.slow),
         pytest.param(("hydra/launcher=submitit_local",), marks=pytest.mark.slow),
         pytest.param(
             (
@@ -133,6 +134,7 @@ def test_points_that_share_weights_follow_each_other(tmp_path: Path, command: Co
     assert [record["number"] for record in records(tmp_path)] == list(range(8))
 
 
+@pytest.mark.slow
 def test_optuna_maximises_and_its_study_goes_on(tmp_path: Path, command: Command) -> None:
     words = (
         "-m",

@@ -85,6 +85,7 @@ def test_rows_must_grow_from_one(rows: list[int]) -> None:
         task(passes=rows)
 
 
+@pytest.mark.slow
 def test_memory_of_a_process_of_its_own() -> None:
     shape = ["target.layers=8", "target.hidden=512", "target.intermediate=2048"]
     words = ["target=random", "drafter=none", "tree=chain", *shape]
@@ -209,6 +210,7 @@ def gpu_check(tmp_path: Path, command: Command) -> str:
     return done.out
 
 
+@pytest.mark.slow
 def test_gpu_check_from_end_to_end(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

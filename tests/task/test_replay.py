@@ -28,6 +28,7 @@ from specframe.task.replay.hindsight import (
 from specframe.task.replay.recorded import read_record
 from tests.heads.small_heads import words_for
 from tests.trace.test_full import PROMPTS, TOY, record
+from tests.turns import in_turn
 
 WIDE = ("tree=dynamic", "tree.top_k=4", "tree.depth=4", "tree.max_nodes=24")
 POLICIES = [
@@ -69,8 +70,9 @@ def real(words: Sequence[str], prompts: Sequence[Any] = PROMPTS) -> list[Steps]:
     return found
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, pytest.param(1.5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(
+    ("drafter", "temperature"), in_turn([(word,) for word in DRAFTERS], (0.0, 0.7, 1.5))
+)
 def test_it_agrees_with_real_runs(tmp_path: Path, drafter: str, temperature: float) -> None:
     head = words_for(drafter, "toy", tmp_path / "head")
     shared = (f"drafter={drafter}", *head, f"sampling.temperature={temperature}", "seed=2")
@@ -255,8 +257,9 @@ def test_rejection_is_the_expectation_over_placed_children(tmp_path: Path) -> No
         assert math.isclose(expected_tokens(place, draft), total, rel_tol=1e-9)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("rule", ["match", "rejection", "typical"])
+@pytest.mark.parametrize(
+    ("rule", "temperature"), in_turn([("match",), ("rejection",), ("typical",)], (1.0, 0.0))
+)
 def test_no_tree_does_better_than_the_oracle(tmp_path: Path, rule: str, temperature: float) -> None:
     shared = ("drafter=lm", f"sampling.temperature={temperature}", "max_new_tokens=24")
     folder = record(tmp_path / "record", *shared, *WIDE)
@@ -296,6 +299,7 @@ def test_the_likeliest_rows_are_the_best_tree(tmp_path: Path) -> None:
         assert math.isclose(best_expected_tokens(place, rows), best, rel_tol=1e-12)
 
 
+@pytest.mark.slow
 def test_estimates_say_so_and_are_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = ["".join("abcdef"[(i * k + k) % 6] for i in range(5)) for k in range(1, 13)]
     shared = ("drafter=lm", "sampling.temperature=1", "max_new_tokens=60")

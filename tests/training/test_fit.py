@@ -91,6 +91,7 @@ def test_logs(trained: Path) -> None:
     assert list(trained.glob("logs/tensorboard/version_0/events.*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [13])
 def test_a_killed_run_goes_on_to_the_same_bits(step: int, trained: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.training.killed", str(tmp_path), str(step)]
