@@ -144,11 +144,11 @@ def tree(kind: str) -> TreePolicy:
 WAYS = [*zip(PROMPTS, CACHE_MAKERS, strict=True)]
 
 
-@pytest.mark.parametrize(("kind", "shape", "way"), in_turn(PAIRS, WAYS))
+@pytest.mark.parametrize(("kind", "shape", "way"), in_turn(PAIRS, WAYS, every=2))
 def test_sixteen_tokens(
     smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, way: tuple[str, str]
 ) -> None:
-    """One prompt with its cache, in turn; the other one in the slow suite."""
+    """Some pairs with one prompt and its cache; all of them with both in the slow suite."""
     text, cache = way
     prompt = tuple(smollm2.tokenizer.encode(text))
     composed = Composition(

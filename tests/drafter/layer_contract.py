@@ -40,7 +40,7 @@ from tests.small_models import (
 from tests.turns import in_turn
 
 COUNT = 16
-CASES = in_turn([(case,) for case in cases()], CACHE_MAKERS)
+CASES = in_turn([(case,) for case in cases()], CACHE_MAKERS, every=2)
 
 
 @dataclass(frozen=True, kw_only=True)

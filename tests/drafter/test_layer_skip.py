@@ -46,6 +46,7 @@ from tests.small_models import (
     tree_of,
 )
 from tests.test_syncs import check
+from tests.turns import in_turn
 
 COUNT = 16
 SKIP = ["attention:1", "mlp:2"]
@@ -204,8 +205,7 @@ def useless(*names: str) -> Any:
     return made
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(("tree", "temperature"), in_turn([(tree,) for tree in TREES], (0.0, 0.7)))
 def test_what_adds_nothing_is_found_and_left_out(tree: str, temperature: float) -> None:
     names = ("attention:2", "mlp:3")
     made = HF.of(useless(*names), runtime=RUNTIME)

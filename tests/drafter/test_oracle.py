@@ -71,10 +71,10 @@ def spread(rows: Sequence[Sequence[float]], paths: Sequence[tuple[int, ...]]) ->
     ("tree", "temperature", "rates", "ranks"),
     [
         ("chain", 0.0, (0.8,), (1.0, 0.0)),
-        ("chain", 1.0, (0.9, 0.5, 0.7), (1.0,)),
+        pytest.param("chain", 1.0, (0.9, 0.5, 0.7), (1.0,), marks=pytest.mark.slow),
         ("chain", 1.0, (0.8, 0.6), (0.7, 0.3)),
         ("static", 0.0, (0.8,), RANKS),
-        ("static", 1.0, (0.9, 0.6, 0.8, 0.3), RANKS),
+        pytest.param("static", 1.0, (0.9, 0.6, 0.8, 0.3), RANKS, marks=pytest.mark.slow),
         ("dynamic", 1.0, (0.5, 0.9), RANKS),
     ],
 )

@@ -45,6 +45,7 @@ from tests.small_models import (
     tree_of,
 )
 from tests.test_syncs import watch
+from tests.turns import in_turn
 
 SIZES: dict[str, Any] = {"draft_tokens": 4, "window": 3, "ngram": 4, "phrases": 3}
 COUNT = 26
@@ -268,8 +269,7 @@ def counted(drafter: Ouroboros) -> list[int]:
     return rows
 
 
-@pytest.mark.parametrize("changes", CASES, ids=str)
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("changes", "name"), in_turn([(one,) for one in CASES], PAIRS), ids=str)
 def test_each_step_is_that_of_the_slow_account(name: str, changes: dict[str, int]) -> None:
     expected = slow(name, tuple(changes.items()))
     drafter = ouroboros(name, **changes)
