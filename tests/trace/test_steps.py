@@ -16,13 +16,16 @@ from specframe.compose import run_task
 from specframe.compose.build import plan
 from specframe.compose.overrides import compose
 from specframe.errors import IncompatibleComponents
+from specframe.law.target_laws import Laws
 from specframe.records import StepRecord
+from specframe.runtime import cudagraph
 from specframe.task.base import TASKS
 from specframe.task.generate import Generate
 from specframe.testing.host_reads import HostReads
 from specframe.trace.base import TracedPrompt
-from specframe.trace.steps import TRACE_FILE, StepTrace
+from specframe.trace.steps import TRACE_FILE, StepTrace, _Lines
 from tests.commands import job_of
+from tests.runtime.rehearsal import Rehearsal
 from tests.small_models import Composition, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
@@ -278,3 +281,28 @@ def test_nothing_large_is_kept_past_a_step(tmp_path: Path) -> None:
     for one in (record.draft.tokens, record.out.logits, record.verdict.path):
         assert all(one.data_ptr() != mine.data_ptr() for mine in held)
     recorder.close()
+
+
+def test_a_captured_rule_leaves_the_same_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replays make the laws out of sight, so the trace asks the rule itself for them."""
+    monkeypatch.setattr(cudagraph, "_capturer", Rehearsal)
+    asked_again: list[bool] = []
+    gathered = _Lines._gathered
+
+    def watched(self: _Lines, record: StepRecord) -> Any:
+        assert isinstance(record.laws, Laws)
+        asked_again.append(record.laws.is_empty)
+        return gathered(self, record)
+
+    monkeypatch.setattr(_Lines, "_gathered", watched)
+    words = ("drafter=lm", "tree=static", "accept=rejection", "sampling.temperature=0.8")
+    written = []
+    for runtime in ("eager", "cudagraph"):
+        found, _, _ = traced(tmp_path, (*words, f"runtime={runtime}"))
+        written.append([line | dict.fromkeys(("ms", "trace_ms", "prefill_ms")) for line in found])
+    steps = len(written[0]) - 2
+    assert not any(asked_again[:steps]) and any(asked_again[steps:])
+    assert any(step["target_probs"][1] for step in written[0][1:-1])
+    assert written[0] == written[1]
