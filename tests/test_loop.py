@@ -61,7 +61,7 @@ class CacheWatch:
 
 @pytest.mark.parametrize("shift", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("drafter", "tree"), PAIRS)
-@pytest.mark.parametrize(("place", "family"), enumerate(TINY))
+@pytest.mark.parametrize(("place", "family"), [*enumerate(TINY)])
 def test_greedy_text_is_that_of_a_loop_without_cache(
     place: int, family: str, drafter: str, tree: str, shift: int
 ) -> None:
