@@ -35,6 +35,7 @@ from tests.small_models import (
     toy,
     tree_of,
 )
+from tests.turns import in_turn
 
 TREES = ("chain", "static", "dynamic", "native")
 DRAFTERS = ("none", "ngram", "noisy")
@@ -148,9 +149,17 @@ def test_one_read_a_step(
     check(composition, (1, 2, 1, 2), monkeypatch)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3", "mixtral"])
-@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
-@pytest.mark.parametrize(("drafter", "how"), [("ngram", "place"), ("noisy", "wor")])
+@pytest.mark.parametrize(
+    ("drafter", "how", "tree", "family"),
+    in_turn(
+        [
+            (*way, tree)
+            for way in (("ngram", "place"), ("noisy", "wor"))
+            for tree in ("chain", "static", "dynamic")
+        ],
+        ("llama", "gemma3", "mixtral"),
+    ),
+)
 def test_one_read_a_step_on_real_models(
     family: str, tree: str, drafter: str, how: How, monkeypatch: pytest.MonkeyPatch
 ) -> None:

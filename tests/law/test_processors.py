@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.small_models import (
     target,
     tree_of,
 )
+from tests.turns import in_turn
 
 RULES = '''
 import torch
@@ -83,9 +85,12 @@ def generated(family: str, changes: tuple[tuple[str, Any], ...]) -> list[int]:
     return text[0, len(LONG_PROMPT) :].tolist()
 
 
-@pytest.mark.parametrize("changes", PENALTIES)
-@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
-@pytest.mark.parametrize("kind", ["ngram", "noisy", "perfect"])
+@pytest.mark.parametrize(
+    ("kind", "tree", "changes"),
+    in_turn(
+        itertools.product(("ngram", "noisy", "perfect"), ("chain", "static", "dynamic")), PENALTIES
+    ),
+)
 def test_greedy_text_under_penalties_is_that_of_generate(
     kind: str, tree: str, changes: dict[str, Any]
 ) -> None:
