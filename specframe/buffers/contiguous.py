@@ -61,6 +61,7 @@ class Contiguous(CacheManager):
         _only(lane)
         used = self.extents[0]
         self.lengths[0] = self.extents[0] = 0
+        self.reach[0] = None
         self._device = device
         self._fresh.clear()
         self._prepare(columns)

@@ -124,6 +124,9 @@ class CacheManager(ABC):
     def __init__(self) -> None:
         self.lengths: list[int] = [0]  # committed columns of each lane
         self.extents: list[int] = [0]  # the same plus the columns reserved since the last commit
+        # Positions that each lane's text may come to, said once it is opened; None: not said. A
+        # target whose tables follow the length of a text fixes them by it.
+        self.reach: list[int | None] = [None]
 
     @property
     @abstractmethod

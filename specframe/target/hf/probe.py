@@ -43,6 +43,48 @@ def check_tree(target: HF) -> None:
         )
 
 
+@torch.inference_mode()
+def check_company(target: HF) -> None:
+    """Raises IncompatibleComponents if a row depends on rows that it does not see.
+
+    Some models choose a table or a temperature of attention by the largest position of a pass, or
+    by its number of rows. A draft that looks far ahead would then change the text before it.
+    """
+    if target.gives.max_positions is None:
+        return
+    alone, beside = (_last_logits(target, company=company) for company in (False, True))
+    error_size = (alone - beside).abs().max() / alone.std()
+    if error_size > _ROUNDED:
+        raise IncompatibleComponents(
+            f"target: {type(target.model).__name__} computes a row by the largest position in its "
+            "pass, so that drafts would change the text; use a model whose positions are fixed"
+        )
+
+
+def _last_logits(target: HF, *, company: bool) -> Tensor:
+    """[V] logits of the second of two tokens, alone or beside a row far behind, seen by none."""
+    assert target.gives.max_positions is not None
+    cache, ids = CACHES.get("dynamic")(), _ids(target)[:3]
+    cache.open(0, columns=len(ids), device=target.device)
+    cache.reach[0] = 2  # a short text
+    count = 3 if company else 2
+    fresh = cache.reserve([count])
+    sees = torch.eye(count, dtype=torch.bool, device=target.device)
+    sees[1, 0] = True
+    positions = fresh.columns.clone()
+    positions[2:] = target.gives.max_positions - 1
+    rows = Rows(
+        tokens=ids[:count],
+        positions=positions,
+        slots=fresh.slots,
+        prefix=torch.zeros_like(ids[:count]),
+        sees=sees,
+    )
+    logits = target.forward(rows, cache, want=fresh.columns[1:2]).logits
+    assert logits is not None
+    return logits[0].float()
+
+
 def _ids(target: HF) -> Tensor:
     return (7 * torch.arange(_CHILDREN + 1, device=target.device) + 1) % target.vocab_size
 
