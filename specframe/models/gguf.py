@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specframe.models.checkpoint import load_strictly
+
 MANIFEST = "specframe.json"  # written last: a folder without it is not finished
 CONVERT_STEPS = 4  # weights, tokenizer, save, hash
 CHUNK = 1 << 20  # bytes read at a time
@@ -93,12 +95,16 @@ def convert(model: GgufModel, source: Path, folder: Path, done: Callable[[float]
     """
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoTokenizer, GenerationConfig
 
     where = {"gguf_file": source.name, "local_files_only": True}
     with _quiet_transformers():
-        network = AutoModelForCausalLM.from_pretrained(
-            source.parent, dtype=getattr(torch, model.dtype), **where, **_dense()
+        network = load_strictly(
+            f"package://{model.name}",
+            source.parent,
+            dtype=getattr(torch, model.dtype),
+            **where,
+            **_dense(),
         )
         done(1)
         tokenizer = AutoTokenizer.from_pretrained(source.parent, **where)
