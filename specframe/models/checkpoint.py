@@ -32,8 +32,9 @@ def load_strictly(place: str, folder: str | Path, **options: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    auto: Any = AutoModelForCausalLM
     with foreign_errors(place), _without_reports():
-        model, report = AutoModelForCausalLM.from_pretrained(folder, **options)
+        model, report = auto.from_pretrained(folder, **options)
     _check(place, report)
     return model
 
