@@ -89,7 +89,12 @@ class HF(Target):
         self.name = name
         self.dtype = model.dtype
         self.device = model.get_input_embeddings().weight.device
-        self.vocab_size = model.get_output_embeddings().weight.shape[0]
+        head = model.get_output_embeddings()
+        if head is None:
+            raise IncompatibleComponents(
+                f"target: {type(model).__name__} has no output head; use a causal language model"
+            )
+        self.vocab_size = head.weight.shape[0]
         self.num_layers = text.num_hidden_layers
         self.eos_ids = _eos_ids(model, tokenizer)
         self._rotary = RotaryTables(model)

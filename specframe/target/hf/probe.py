@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from specframe.target.hf import HF
 
 _CHILDREN = 4  # of the probe's root; the last one is far from it in rows and near in position
+_FAILURES = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _EXACT, _ROUNDED = 1e-3, 0.3  # largest error in standard deviations of the logits, by precision
 
 
@@ -26,10 +27,18 @@ _EXACT, _ROUNDED = 1e-3, 0.3  # largest error in standard deviations of the logi
 def check_tree(target: HF) -> None:
     """Raises IncompatibleComponents, naming the class, if trees come out wrong."""
     name, reason = type(target.model).__name__, ""
+    way_out = "use a model whose attention honours a 4-D mask and position ids"
     try:
-        found, expected = _tree(target), _path(target)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"fails on one ({' '.join(str(error).split())[:160]})"
+        expected = _path(target)
+    except _FAILURES as error:
+        raise IncompatibleComponents(
+            f"target: {name} cannot run: its own forward pass fails on two tokens "
+            f"({_line(error)}); correct its config.json or its weights"
+        ) from error
+    try:
+        found = _tree(target)
+    except _FAILURES as error:
+        reason, way_out = f"fails on one ({_line(error)})", "use another model"
     else:
         exact = target.dtype in (torch.float32, torch.float64)
         exact = exact and not getattr(target.model, "is_quantized", False)
@@ -38,9 +47,12 @@ def check_tree(target: HF) -> None:
             reason = "" if expected.isnan().any() else "scores its rows otherwise than its paths"
     if reason:
         raise IncompatibleComponents(
-            f"target: {name} cannot verify a draft tree: it {reason}; use a model whose attention "
-            "honours a 4-D mask and position ids"
+            f"target: {name} cannot verify a draft tree: it {reason}; {way_out}"
         )
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]
 
 
 @torch.inference_mode()
