@@ -86,13 +86,21 @@ class Components:
             return False
         return capacity is None or capacity - self.cache.lengths[0] > rows
 
-    def context(self, prompt: Sequence[int], *, sequence: int, columns: int) -> Context:
-        """The context of a sequence that begins with a prompt, beside the target's cache."""
+    def context(
+        self, prompt: Sequence[int], *, sequence: int, columns: int, max_new_tokens: int
+    ) -> Context:
+        """The context of a sequence that begins with a prompt, beside the target's opened cache.
+
+        How far the text may come is said here, to the cache and to the drafter.
+        """
+        # The last token is emitted, never fed.
+        self.cache.reach[0] = reach = self.limit(len(prompt), max_new_tokens) - 1
         return Context.of(
             prompt,
             self.target.device,
             sequence=sequence,
             cache=self.cache,
+            reach=reach,
             max_columns=columns,
         )
 

@@ -117,7 +117,9 @@ class Decoding:
         columns = parts.max_columns(len(prompt), self.max_new_tokens)
         self._lane = lane = Lane(
             tenancy=parts.cache.open(0, columns=columns, device=parts.target.device),
-            context=parts.context(prompt, sequence=sequence, columns=columns),
+            context=parts.context(
+                prompt, sequence=sequence, columns=columns, max_new_tokens=self.max_new_tokens
+            ),
             limit=parts.limit(len(prompt), self.max_new_tokens),
             sampling=self._make_sampling(len(prompt)),
             rng=self._make_streams(sequence),

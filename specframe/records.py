@@ -35,6 +35,7 @@ class Context:
     prompt_length: int
     sequence: int = 0  # keys the noise of this sequence
     cache: CacheManager | None = None  # the target's, for drafters that share it
+    reach: int | None = None  # positions that the text may come to
     max_columns: int = 0  # that a drafter's own cache can need: every token, one step's frontiers
 
     @classmethod

@@ -53,14 +53,14 @@ ALLOWED: dict[str, str] = {
     "models": "errors storage target.base",
     "prompts": "errors models session storage target.base",
     "planning": "lookup records types",
-    "heads": "errors runtime.base target.base",
+    "heads": "errors runtime.base storage target.base",
     "kernel": "cache.base runtime.base storage types",
     "drafting": "*.base buffers capture errors heads law lookup records types",
     "components": "*.base errors records types",
     "capture": "*.base components drafting law records types",
     "loop": "components law measure records session types",
     "session": "*.base capture components drafting errors kernel law loop measure models records "
-    "types",
+    "storage types",
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session tree.base types",

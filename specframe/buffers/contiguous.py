@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from specframe.buffers.contiguous_pass import ContiguousPass
 from specframe.buffers.launches import fixed_addresses, wide_passes
 from specframe.buffers.tensor_passes import FixedBuffers
-from specframe.cache.base import CacheManager, Opened, Tenancy
+from specframe.cache.base import CacheManager, Opened, Tenancy, overrides
 from specframe.runtime.base import Launch
 from specframe.types import Fresh, Rows, Tensors
 
@@ -21,7 +22,13 @@ class Contiguous(CacheManager):
     committed ones, and a commit moves the accepted rows down.
 
     launch: how passes and copies are launched; None: as they are written.
+    A subclass whose passes are its own (`opened`) has no `fixed` form unless it names one.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if overrides(cls, ("opened", "layer_buffers"), since="fixed"):
+            cls.fixed = _no_form  # type: ignore[method-assign, assignment]
 
     def __init__(self, launch: Launch | None = None) -> None:
         super().__init__()
@@ -61,6 +68,7 @@ class Contiguous(CacheManager):
         _only(lane)
         used = self.extents[0]
         self.lengths[0] = self.extents[0] = 0
+        self.reach[0] = None
         self._device = device
         self._fresh.clear()
         self._prepare(columns)
@@ -138,14 +146,15 @@ class Contiguous(CacheManager):
         length = self.lengths[0]
         return self._keys[layer][:, :, :length], self._values[layer][:, :, :length]
 
-    def layer_buffers(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    def layer_buffers(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer over all slots allocated.
 
-        like: [1, heads, any, size] of the keys to come, which a layer's first buffers are made for.
+        keys, values: [1, heads, any, size] like those to come, which a layer's first buffers are
+        made for. Their sizes may differ, as in latent attention.
         """
         if layer not in self._keys:
-            self._keys[layer] = self._allocate(like)
-            self._values[layer] = self._allocate(like)
+            self._keys[layer] = self._allocate(keys)
+            self._values[layer] = self._allocate(values)
         elif self._keys[layer].shape[2] < self.allocated:
             self._keys[layer] = self._grown(self._keys[layer])
             self._values[layer] = self._grown(self._values[layer])
@@ -156,7 +165,9 @@ class Contiguous(CacheManager):
         yet, since its first pass makes them."""
         if not layers or any(layer not in self._keys for layer in layers):
             return None
-        pairs = [self.layer_buffers(layer, self._keys[layer]) for layer in layers]
+        pairs = [
+            self.layer_buffers(layer, self._keys[layer], self._values[layer]) for layer in layers
+        ]
         return (*(keys for keys, _ in pairs), *(values for _, values in pairs))
 
     def pass_width(self) -> int:
@@ -198,6 +209,11 @@ class Contiguous(CacheManager):
         grown = self._allocate(buffer)
         grown[:, :, : buffer.shape[2]] = buffer
         return grown
+
+
+def _no_form(cache: Contiguous, most: int) -> FixedBuffers | None:
+    """`fixed` of a cache whose passes are not those of the buffers."""
+    return None
 
 
 def _only(lane: int) -> None:

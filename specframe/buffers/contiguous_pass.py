@@ -31,7 +31,7 @@ class LayerBuffers(Protocol):
     def positions(self, width: int) -> Tensor:
         """[width] the position that each slot holds."""
 
-    def layer_buffers(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    def layer_buffers(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer over all slots allocated."""
 
     def buffers(self, layers: Sequence[int]) -> Tensors | None:
@@ -44,13 +44,15 @@ class ContiguousPass(Opened):
     def __init__(self, cache: LayerBuffers, rows: Rows) -> None:
         count, length = rows.slots.shape[0], cache.lengths[0]
         self.positions = rows.positions
-        self.is_causal = rows.sees is None and length == 0 and cache.width == count
+        # The model's own mask stands for `visible`, unless a subclass sees something else.
+        own = type(self).visible is ContiguousPass.visible
+        self.is_causal = own and rows.sees is None and length == 0 and cache.width == count
         self._cache, self._rows, self._length = cache, rows, length
         self._width = cache.width if self.is_causal else cache.pass_width()
         self._visible: dict[int | None, Tensor] = {}
 
     def dense(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        buffers = self._cache.layer_buffers(layer, keys)
+        buffers = self._cache.layer_buffers(layer, keys, values)
         return write(buffers, keys, values, self._rows.slots, self._width)
 
     def visible(self, window: int | None = None) -> Tensor:
@@ -63,7 +65,7 @@ class ContiguousPass(Opened):
         return self._visible[window]
 
     def layout(self, layers: Sequence[int], like: Tensor) -> Layout:
-        pairs = {layer: self._cache.layer_buffers(layer, like) for layer in layers}
+        pairs = {layer: self._cache.layer_buffers(layer, like, like) for layer in layers}
         return Layout(
             keys={layer: keys for layer, (keys, _) in pairs.items()},
             values={layer: values for layer, (_, values) in pairs.items()},

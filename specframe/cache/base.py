@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -47,15 +47,26 @@ class PassForm:
 
 
 class Opened(ABC):
-    """One pass over a cache: its masks and positions are made once, whatever the layers."""
+    """One pass over a cache: its masks and positions are made once, whatever the layers.
+
+    `layout` and `form` go past `dense`, `attend` and `visible` to the memory itself. A subclass
+    that overrides one of those does not inherit them: it names its own, or its passes run layer by
+    layer through what it overrides.
+    """
 
     positions: Tensor  # [R] int64, absolute
     is_causal: bool = False  # the host knows that the rows are all there is, in order
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("layout", "form"):
+            if overrides(cls, ("dense", "attend", "visible"), since=name):
+                setattr(cls, name, getattr(Opened, name))
+
     @abstractmethod
     def dense(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write keys and values [1, heads, R, size] of a layer; both over all S slots that the pass
-        may see, for code that brings its own attention."""
+        may see, for code that brings its own attention. Values may have another size than keys."""
 
     @abstractmethod
     def visible(self, window: int | None = None) -> Tensor:
@@ -74,7 +85,7 @@ class Opened(ABC):
         scale: float | None = None,
         window: int | None = None,
     ) -> Tensor:
-        """Write keys and values [kv heads, R, size]; what each row reads [heads, R, size].
+        """Write keys and values [kv heads, R, size]; what each row reads [heads, R, values' size].
 
         scale: of the dot products, None for 1 / sqrt(size). Queries and keys are rotated already.
         """
@@ -105,6 +116,17 @@ class Opened(ABC):
         return None
 
 
+def overrides(cls: type, names: Sequence[str], *, since: str) -> bool:
+    """Whether a class has one of these methods from a class that knows nothing of `since`, which
+    it has from a class further up."""
+    order = cls.__mro__
+
+    def place(name: str) -> int:
+        return next((i for i, base in enumerate(order) if name in vars(base)), len(order))
+
+    return any(place(name) < place(since) for name in names)
+
+
 class Tenancy:
     """Holds a lane from `open` until the lane is opened again or closed."""
 
@@ -124,6 +146,9 @@ class CacheManager(ABC):
     def __init__(self) -> None:
         self.lengths: list[int] = [0]  # committed columns of each lane
         self.extents: list[int] = [0]  # the same plus the columns reserved since the last commit
+        # Positions that each lane's text may come to, said once it is opened; None: not said. A
+        # target whose tables follow the length of a text fixes them by it.
+        self.reach: list[int | None] = [None]
 
     @property
     @abstractmethod

@@ -12,6 +12,7 @@ from specframe.errors import ConfigError
 from specframe.planning.cost_table import CostTable
 from specframe.session.manifest import write_json
 from specframe.storage.cache_folder import cache_root
+from specframe.storage.digests import is_unchanged, seal
 
 
 def costs_file(fingerprint: dict[str, Any]) -> Path:
@@ -23,12 +24,14 @@ def costs_file(fingerprint: dict[str, Any]) -> Path:
 def load_costs(fingerprint: dict[str, Any]) -> CostTable | None:
     """The table that was measured for exactly this fingerprint, None if there is none.
 
-    A file that cannot be read is reported on standard error and counts as none.
+    A file that cannot be read, or was changed, is reported on standard error and counts as none.
     """
     path = costs_file(fingerprint)
     if not path.is_file():
         return None
     try:
+        if not is_unchanged(path):
+            raise ConfigError(f"{path} is not what was stored there")
         stored, table = read_costs(path)
     except ConfigError as error:
         sys.stderr.write(f"specframe: {error}; measured again\n")
@@ -45,6 +48,7 @@ def save_costs(fingerprint: dict[str, Any], costs: CostTable) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"fingerprint": fingerprint, "costs": costs.as_dict()})
+        seal(path)
     except OSError as error:
         sys.stderr.write(
             f"specframe: the costs are not kept, cannot write {path.parent} ({error.strerror}); "

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import urllib.request
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from specframe.data.base import SUITES, Suite
 from specframe.errors import ConfigError, MissingResource
 from specframe.storage.cache_folder import cache_root
+from specframe.storage.digests import is_unchanged, seal
 
 _FOLDER = "data"  # in the cache
 _TIMEOUT_S = 60  # how long to wait for a silent server
@@ -80,7 +82,7 @@ def _entries(source: Path) -> Iterator[dict[str, Any]]:
     try:
         with opened(source, "rt", encoding="utf-8-sig", newline="\n") as file:
             lines = [line for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigError(f"data.path={source}: cannot read it ({error})") from None
     for number, line in enumerate(lines, start=1):
         try:
@@ -95,7 +97,11 @@ def _entries(source: Path) -> Iterator[dict[str, Any]]:
 def _rows(source: Path) -> Sequence[dict[str, Any]]:
     import pyarrow.parquet
 
-    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(source).to_pylist()
+    try:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(source).to_pylist()
+    except (OSError, pyarrow.lib.ArrowException) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"data.path={source}: cannot read it ({reason})") from None
     return rows
 
 
@@ -107,7 +113,7 @@ def _fetched(repository: str, name: str) -> Path:
         address = f"{repository}/{name}"
         mark = hashlib.sha256(address.encode()).hexdigest()[:8]
         place = cache_root() / _FOLDER / f"{mark}-{Path(name).name}"
-        if place.is_file():
+        if is_unchanged(place):
             return place
         with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
             return _cached(place.name, answer.read())
@@ -131,15 +137,16 @@ def _downloaded(repository: str, name: str) -> Path:
 
 
 def _cached(name: str, content: bytes) -> Path:
-    """A file of this content in the cache, written whole unless it is there."""
+    """A file of this content in the cache, written whole unless it is there, with its seal."""
     place = cache_root() / _FOLDER / name
-    if place.is_file() and place.stat().st_size == len(content):
+    if place.is_file() and place.read_bytes() == content:
         return place
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_name(f".{name}.{os.getpid()}.partial")
         partial.write_bytes(content)
         os.replace(partial, place)
+        seal(place)
     except OSError as error:
         raise ConfigError(
             f"data: cannot write {place} ({error.strerror}); set SPECFRAME_CACHE to another folder"

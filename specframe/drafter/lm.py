@@ -54,6 +54,7 @@ class LM(Drafter):
         self._context = context
         self._feeding = None
         self._cache.open(0, columns=context.max_columns, device=self.model.device)
+        self._cache.reach[0] = context.reach
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         logits = self._feed(frontier) if frontier.depth else self._catch_up(frontier)

@@ -6,13 +6,12 @@ Any key that takes a head, a vocabulary or a tree takes `shipped://<target>/<dra
 
 from __future__ import annotations
 
-import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from specframe.errors import ConfigError, NoHead
+from specframe.storage.digests import file_digest
 
 SCHEME = "shipped://"
 HEADS = Path(__file__).resolve().parent
@@ -49,15 +48,5 @@ def _trained_for(head: Path, model: Path) -> bool:
         sizes: dict[str, int] = weights["bytes"]
         # A file of another size is not read.
         if len(sizes) == 1 and all((model / name).stat().st_size == sizes[name] for name in sizes):
-            return _digest(model, next(iter(sizes))) == weights["sha256"]
+            return bool(file_digest(model / next(iter(sizes))) == weights["sha256"])
     return False
-
-
-def _digest(model: Path, name: str) -> Any:
-    """sha256 of a file of weights: as its conversion recorded it, else computed."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record = json.loads((model / "specframe.json").read_text("utf-8"))
-        if record["files"][name] == (model / name).stat().st_size:
-            return record["weights_sha256"]
-    with (model / name).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,6 +22,7 @@ from torch.nn import functional
 from specframe.kernel.library import library_file
 from specframe.kernel.onednn import OneDNN
 from specframe.kernel.packed_linear import PackedMatrix
+from specframe.storage.digests import is_unchanged, seal
 
 Kernel = Literal["own", "onednn", "torch"]
 Shape = tuple[int, ...]  # (output columns, inputs) of a weight
@@ -102,7 +103,9 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> dict[str, Times]:
-    """The stored times; none of a file that is not there or is no table of times."""
+    """The stored times; none of a file that is not there, was changed or is no table of times."""
+    if not is_unchanged(file):
+        return {}
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
         return {
@@ -114,9 +117,10 @@ def _read(file: Path) -> dict[str, Times]:
 
 
 def _write(file: Path, times: dict[str, Times]) -> None:
-    """Write the file, which appears whole or not at all."""
+    """Write the file, which appears whole or not at all, and its seal."""
     with tempfile.NamedTemporaryFile(
         "w", dir=file.parent, delete=False, encoding="utf-8"
     ) as partial:
         json.dump(times, partial, indent=2)
     os.replace(partial.name, file)
+    seal(file)

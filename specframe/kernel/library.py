@@ -15,6 +15,7 @@ from ctypes import POINTER, Structure, c_float, c_int, c_long, c_void_p
 from pathlib import Path
 
 from specframe.storage.cache_folder import cache_root
+from specframe.storage.digests import is_unchanged, seal
 
 _HERE = Path(__file__).parent
 _SOURCES = ("vectors.h", "product.h", "attention.h", "blocks.cpp")
@@ -71,7 +72,11 @@ def library() -> ctypes.CDLL:
 
     Raises NoCompiler.
     """
-    loaded = ctypes.CDLL(str(library_file()))
+    file = library_file()
+    try:
+        loaded = ctypes.CDLL(str(file))
+    except OSError as error:  # a folder from which nothing may be run
+        raise NoCompiler(f"cannot load {file} ({error})") from error
     loaded.panel_columns.restype = loaded.scratch_floats.restype = c_long
     loaded.scratch_floats.argtypes = loaded.run.argtypes = [POINTER(KernelPass)]
     loaded.pack.argtypes = [c_void_p, c_void_p, c_long, c_long, c_long, c_int]
@@ -81,9 +86,10 @@ def library() -> ctypes.CDLL:
 
 
 def library_file() -> Path:
-    """The file of the compiled kernel, which is compiled if it is not there.
+    """The file of the compiled kernel, which is compiled if it is not there or not what it was.
 
-    It is named by a digest of source, flags, compiler and processor. Raises NoCompiler.
+    A file that was cut would end the process with a signal once it is run. It is named by a digest
+    of source, flags, compiler and processor. Raises NoCompiler.
     """
     compiler = _compiler()
     digest = hashlib.sha256(_processor().encode())
@@ -91,10 +97,11 @@ def library_file() -> Path:
         digest.update(part.read_bytes() if part.parent == _HERE else str(part).encode())
     digest.update(" ".join(_FLAGS).encode())
     file = cache_root() / "kernel" / f"{digest.hexdigest()[:24]}.so"
-    if not file.is_file():
+    if not is_unchanged(file, sealed=True):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             _compile(compiler, file)
+            seal(file)
         except OSError as error:
             raise NoCompiler(f"cannot write {file.parent} ({error.strerror})") from error
     return file

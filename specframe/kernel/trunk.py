@@ -57,7 +57,7 @@ class FusedTrunk(Trunk):
     ) -> tuple[Tensor, dict[str, Tensor]] | None:
         count, (first, last) = len(hidden), layers
         layout = opened.layout(range(first, last), self._like)
-        if layout is None:
+        if layout is None or not self._reads(layout):
             return None
         stream = hidden.clone(memory_format=torch.contiguous_format)
         cos, sin = self._rotary(stream[None], opened.positions[None])
@@ -86,6 +86,17 @@ class FusedTrunk(Trunk):
         )
         self._run(what, skip, found)
         return stream, found
+
+    def _reads(self, layout: Layout) -> bool:
+        """Whether the kernel, which is given addresses, may take all buffers for its own kind."""
+        shape = (1, self._kv_heads, self._size)
+        return all(
+            buffer.is_contiguous()
+            and buffer.dtype == torch.float32
+            and (buffer.shape[0], buffer.shape[1], buffer.shape[3]) == shape
+            for side in (layout.keys, layout.values)
+            for buffer in side.values()
+        )
 
     def _run(self, what: KernelPass, skip: frozenset[str], taps: dict[str, Tensor]) -> None:
         count = len(self._blocks)

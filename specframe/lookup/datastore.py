@@ -24,6 +24,7 @@ import numpy as np
 
 from specframe.prompts.corpus import SEPARATOR, Corpus
 from specframe.storage.cache_folder import cache_root
+from specframe.storage.digests import is_unchanged, seal
 from specframe.target.base import Target
 
 # How many tokens of a suffix the order looks at: the longest context and continuation together.
@@ -228,20 +229,26 @@ def open_datastore(corpus: str, target: Target) -> Datastore:
 
 
 def _load(folder: Path) -> Datastore | None:
+    files = [folder / f"{name}.npy" for name in _TABLES]
+    if not all(is_unchanged(file) for file in files):
+        return None
     try:
-        tables = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in _TABLES)
-        return Datastore(*tables)
-    except (OSError, ValueError):
+        return Datastore(*(np.load(file, mmap_mode="r") for file in files))
+    except (OSError, ValueError, EOFError):
         return None
 
 
 def _save(built: Datastore, folder: Path) -> None:
-    """The folder appears whole or not at all; of two processes that save, the first one wins."""
+    """The folder appears whole or not at all, in place of one that could not be read; of two
+    processes that save, the first one wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=folder.parent))
     try:
         for name in _TABLES:
             np.save(partial / f"{name}.npy", getattr(built, name))
+            seal(partial / f"{name}.npy")
+        if _load(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
         os.replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

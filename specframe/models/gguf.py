@@ -5,7 +5,6 @@ Converted once to float32 safetensors it loads in seconds, and float32 holds eve
 value exactly.
 """
 
-import hashlib
 import io
 import json
 import logging
@@ -14,6 +13,9 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specframe.models.checkpoint import load_strictly
+from specframe.storage.digests import file_digest
 
 MANIFEST = "specframe.json"  # written last: a folder without it is not finished
 CONVERT_STEPS = 4  # weights, tokenizer, save, hash
@@ -93,12 +95,16 @@ def convert(model: GgufModel, source: Path, folder: Path, done: Callable[[float]
     """
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoTokenizer, GenerationConfig
 
     where = {"gguf_file": source.name, "local_files_only": True}
     with _quiet_transformers():
-        network = AutoModelForCausalLM.from_pretrained(
-            source.parent, dtype=getattr(torch, model.dtype), **where, **_dense()
+        network = load_strictly(
+            f"package://{model.name}",
+            source.parent,
+            dtype=getattr(torch, model.dtype),
+            **where,
+            **_dense(),
         )
         done(1)
         tokenizer = AutoTokenizer.from_pretrained(source.parent, **where)
@@ -146,7 +152,7 @@ def _quiet_transformers() -> Iterator[None]:
 
 def write_manifest(model: GgufModel, folder: Path, version: str) -> None:
     """Record where a converted folder came from and what is in it; `version` is transformers'."""
-    weights = _sha256(folder / "model.safetensors")
+    weights = file_digest(folder / "model.safetensors")
     if model.weights_sha256 and weights != model.weights_sha256:
         _log.warning(
             "package://%s: transformers %s converts to weights of sha256 %s, the reference is %s: "
@@ -163,25 +169,26 @@ def write_manifest(model: GgufModel, folder: Path, version: str) -> None:
         "dtype": model.dtype,
         "transformers": version,
         "files": {file.name: file.stat().st_size for file in sorted(folder.iterdir())},
+        "sha256": {file.name: file_digest(file) for file in sorted(folder.iterdir())},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def is_finished(model: GgufModel, folder: Path) -> bool:
-    """Whether `folder` is a complete conversion of this very file (names and sizes, no hashing)."""
+    """Whether `folder` is a complete conversion of this very file, and none of its files changed.
+
+    Digests are taken anew where a file's size or times changed.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        files = manifest["files"]
-        return manifest["gguf_sha256"] == model.sha256 and all(
-            (folder / name).stat().st_size == size for name, size in files.items()
+        # Earlier conversions recorded the digest of the weights alone.
+        digests = manifest.get("sha256") or {"model.safetensors": manifest["weights_sha256"]}
+        return (
+            manifest["gguf_sha256"] == model.sha256
+            and all(
+                (folder / name).stat().st_size == size for name, size in manifest["files"].items()
+            )
+            and all(file_digest(folder / name) == digest for name, digest in digests.items())
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False  # absent, cut short or edited: convert again
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -58,12 +58,14 @@ def _prepare(model: GgufModel, folder: Path) -> None:
     with _locked(model, root):
         if is_finished(model, folder):
             return
+        if folder.exists():
+            print(f"{model.name}: {folder} was changed; converting again", file=sys.stderr)
         with _workplace(model, root) as work:
             _require_space(model, root)
             source, fresh = _assemble(model, work), work / folder.name
             with _stage(f"{model.name}: convert to {model.dtype}", CONVERT_STEPS) as done:
                 convert(model, source, fresh, done)
-            if folder.exists():  # a conversion that is cut short or edited
+            if folder.exists():  # a conversion that was cut short or changed
                 shutil.rmtree(folder)
             os.replace(fresh, folder)
 

@@ -19,10 +19,12 @@ from typing import Any
 import torch
 
 import specframe
+from specframe.models.gguf import MANIFEST as CONVERSION
 from specframe.models.package import local_folder
 from specframe.models.tokenizer import identity_of
 from specframe.session.engine import Engine
 from specframe.session.warmup import prepared_s
+from specframe.storage.digests import file_digest
 from specframe.target.base import Target
 from specframe.tree.base import explanation_of
 
@@ -126,17 +128,16 @@ def identity(target: Target, path: str) -> dict[str, Any]:
 
 
 def weights_identity(folder: Path) -> dict[str, Any]:
-    """Digests of a folder's weights, without reading gigabytes.
+    """Digests of a folder's weights, without reading gigabytes in each run.
 
-    sha256 where the conversion recorded it beside unchanged sizes; else a fingerprint of each file:
-    sha256 of its first block and of evenly spaced ones (so the header and a sample of the values).
+    sha256 of the weights that were converted here, taken anew when the file changed; else a
+    fingerprint of each file: sha256 of its first block and of evenly spaced ones (so the header and
+    a sample of the values).
     """
     files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHTS)
     sizes = {file.name: file.stat().st_size for file in files}
-    with suppress(OSError, ValueError, KeyError, AttributeError):
-        record = json.loads((folder / "specframe.json").read_text(encoding="utf-8"))
-        if all(record["files"].get(name) == size for name, size in sizes.items()):
-            return {"sha256": record["weights_sha256"], "bytes": sizes}
+    if len(files) == 1 and (folder / CONVERSION).is_file():
+        return {"sha256": file_digest(files[0]), "bytes": sizes}
     return {"fingerprints": {file.name: fingerprint(file) for file in files}, "bytes": sizes}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -51,6 +51,17 @@ class Forward:
     logits: Tensor | None
     hidden: Tensor
     taps: dict[str, Tensor] = field(default_factory=dict)
+
+
+@runtime_checkable
+class DependsOnReach(Protocol):
+    """A target whose arithmetic depends on the positions that a text may reach (rotary tables).
+
+    It is fixed for a whole text by `CacheManager.reach`, never by the rows of a pass.
+    """
+
+    def table_key(self, reach: int) -> Hashable:
+        """Equal for texts that are computed alike."""
 
 
 class Target(ABC):
@@ -101,6 +112,8 @@ class Target(ABC):
     ) -> TargetOutput:
         """Run tokens after the committed prefix and commit them; logits [1, V] of the last one."""
         ids = torch.tensor(list(tokens), dtype=torch.long, device=self.device)
+        if cache.reach[0] is None and not cache.lengths[0]:
+            cache.reach[0] = len(ids)  # before the first of several passes
         last, parts = None, []
         for start in range(0, len(ids), PREFILL_ROWS):
             chunk = ids[start : start + PREFILL_ROWS]

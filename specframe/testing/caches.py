@@ -155,6 +155,18 @@ class CacheContract(ComponentContract):
         put(cache, [5])
         assert contents(cache) == [5]
 
+    def test_values_may_have_another_size_than_keys(self, cache: CacheManager) -> None:
+        def wide(count: int) -> tuple[Tensor, Tensor]:
+            return torch.arange(5.0 * count).view(1, 1, count, 5), -torch.ones(1, 1, count, 2)
+
+        for count in (3, 300):  # the second time the memory grows, where it does
+            slots = cache.reserve([count]).slots
+            keys, values = cache.opened(alone(slots)).dense(0, *wide(count))
+            assert torch.equal(keys[:, :, slots], wide(count)[0])
+            assert torch.equal(values[:, :, slots], wide(count)[1])
+            cache.commit(slots.flip(0), [2], moved=[True])
+        assert cache.lengths[0] == 4
+
     def test_layers_may_come_late(self, cache: CacheManager) -> None:
         """A layer that was skipped so far is written when it first runs."""
         slots = cache.reserve([2]).slots

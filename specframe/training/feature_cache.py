@@ -21,7 +21,7 @@ from torch import Tensor
 
 from specframe.cache.base import CACHES
 from specframe.errors import ConfigError
-from specframe.target.base import Target
+from specframe.target.base import DependsOnReach, Target
 from specframe.training.samples import TrainingSample
 from specframe.types import Rows
 
@@ -45,12 +45,15 @@ class FeatureReader:
     def rows(self, samples: Sequence[TrainingSample]) -> list[Tensor]:
         """[L, W] of each sample, all in one pass, rounded to the cache's dtype, on the CPU."""
         lengths = [len(sample) for sample in samples]
-        device = self.target.device
+        target, device = self.target, self.target.device
+        if isinstance(target, DependsOnReach) and len(set(map(target.table_key, lengths))) > 1:
+            return [rows for sample in samples for rows in self.rows([sample])]
         positions = torch.cat([torch.arange(length, device=device) for length in lengths])
         owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
         owner = owner.to(device)
         cache = CACHES.get("dynamic")()
         cache.open(0, columns=sum(lengths), device=device)
+        cache.reach[0] = max(lengths)  # of a text of its own
         fresh = cache.reserve([sum(lengths)])
         visible = (owner[:, None] == owner) & (positions[:, None] >= positions)
         rows = Rows(

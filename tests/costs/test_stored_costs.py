@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from specframe.costs.fingerprint import differences, fingerprint
@@ -36,3 +38,15 @@ def test_a_file_in_the_wrong_place_is_measured_again(capsys: pytest.CaptureFixtu
     costs_file(here).write_text("{", encoding="utf-8")
     assert load_costs(here) is None
     assert "measured again" in capsys.readouterr().err
+
+
+def test_a_changed_figure_is_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+    here = fingerprint(engine_of("drafter=ngram"), config_of("drafter=ngram"))
+    save_costs(here, CHEAP)
+    assert load_costs(here) == CHEAP
+    file = costs_file(here)
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    stored["costs"]["pass_ms"][0][1] *= 2
+    file.write_text(json.dumps(stored), encoding="utf-8")
+    assert load_costs(here) is None
+    assert f"{file} is not what was stored there; measured again" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from specframe.compose import catalogue
 from specframe.data.hub import Hub
 from specframe.errors import ConfigError, MissingResource
 from specframe.prompts.reader import PromptRecord, read_prompts
+from specframe.storage.cache_folder import cache_root
 
 OPEN = "https://example.org/suite"
 
@@ -96,6 +97,21 @@ def test_it_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
         [record] = read_prompts(preset("hub", repository=OPEN, file="x/q.jsonl").file())
         assert record.turns == ("abc",)
     assert asked == [f"{OPEN}/x/q.jsonl"]
+    for file in (cache_root() / "data").glob("*q*.jsonl"):
+        file.write_bytes(file.read_bytes().replace(b"abc", b"xyz"))
+    [record] = read_prompts(preset("hub", repository=OPEN, file="x/q.jsonl").file())
+    assert record.turns == ("abc",), "the copy and the entries were changed in place"
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("name", ["q.jsonl.gz", "q.parquet"])
+def test_a_cut_file_is_one_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    whole = gzip.compress(json.dumps({"prompt": "abc " * 99}).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ConfigError, match=rf"data\.path=.*{name}: cannot read it") as caught:
+        preset("hub", path=str(path)).file()
+    assert "\n" not in str(caught.value)
 
 
 def test_a_dataset_of_the_hub(

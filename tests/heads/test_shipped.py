@@ -88,15 +88,18 @@ def test_other_weights_of_the_same_sizes_have_no_head(tiny: Path) -> None:
         load(words(tiny))
 
 
-def test_what_a_conversion_recorded_is_believed_while_sizes_agree(tiny: Path) -> None:
+def test_what_a_conversion_recorded_is_not_believed(tiny: Path) -> None:
     file = tiny / "model.safetensors"
-    record = {"weights_sha256": "0" * 64, "files": {file.name: file.stat().st_size}}
-    (tiny / "specframe.json").write_text(json.dumps(record), encoding="utf-8")
+    right = hashlib.sha256(file.read_bytes()).hexdigest()
+    for digest in ("0" * 64, right):
+        record = {"weights_sha256": digest, "files": {file.name: file.stat().st_size}}
+        (tiny / "specframe.json").write_text(json.dumps(record), encoding="utf-8")
+        assert shipped.head_for("eagle", str(tiny)) == "shipped://tiny/eagle"
+    with file.open("r+b") as opened:
+        opened.seek(-1, 2)
+        opened.write(b"#")
     with pytest.raises(ConfigError, match="no head ships"):
         shipped.head_for("eagle", str(tiny))
-    record["files"] = {file.name: 1}
-    (tiny / "specframe.json").write_text(json.dumps(record), encoding="utf-8")
-    assert shipped.head_for("eagle", str(tiny)) == "shipped://tiny/eagle"
 
 
 def test_a_packaged_target_is_known_by_its_name(tiny: Path) -> None:

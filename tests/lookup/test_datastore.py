@@ -114,7 +114,22 @@ def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert again.order.tolist() == first.order.tolist()
     assert isinstance(again.tokens.base, np.memmap)
     (folder,) = (tmp_path / "cache" / "datastore").iterdir()
-    assert sorted(file.name for file in folder.iterdir()) == ["order.npy", "tokens.npy"]
+    assert sorted(file.name for file in folder.glob("*.npy")) == ["order.npy", "tokens.npy"]
+
+
+def test_a_table_that_was_changed_in_place_is_built_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECFRAME_CACHE", str(tmp_path / "cache"))
+    path = write(tmp_path / "a.jsonl", [1, 2, 3, 1, 2, 4])
+    order = open_datastore(path, toy()).order.tolist()
+    (table,) = (tmp_path / "cache" / "datastore").glob("*/order.npy")
+    for _ in range(2):
+        with table.open("r+b") as opened:
+            opened.seek(-4, 2)
+            opened.write((10**6).to_bytes(4, "little"))
+        assert open_datastore(path, toy()).order.tolist() == order
+    assert np.load(table).tolist() == order, "what was built is stored in place of it"
 
 
 def test_a_changed_file_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

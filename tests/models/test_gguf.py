@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,26 @@ def test_a_lost_or_cut_file_is_noticed(folder: Path, file: str) -> None:
     (folder / file).write_bytes(b"{")
     assert not gguf.is_finished(_model(), folder)
     (folder / file).unlink()
+    assert not gguf.is_finished(_model(), folder)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_file_that_was_overwritten_in_place_is_noticed(folder: Path, file: str) -> None:
+    kept = (folder / file).read_bytes()
+    with (folder / file).open("r+b") as opened:
+        opened.write(b"#")
+    assert (folder / file).stat().st_size == len(kept)
+    assert not gguf.is_finished(_model(), folder)
+    (folder / file).write_bytes(kept)
+    assert gguf.is_finished(_model(), folder)
+
+
+def test_an_earlier_conversion_is_known_by_its_weights(folder: Path) -> None:
+    manifest = json.loads((folder / gguf.MANIFEST).read_text())
+    assert manifest.pop("sha256")["config.json"] == hashlib.sha256(b"{}").hexdigest()
+    (folder / gguf.MANIFEST).write_text(json.dumps(manifest))
+    assert gguf.is_finished(_model(), folder)
+    (folder / "model.safetensors").write_bytes(b"Converted")
     assert not gguf.is_finished(_model(), folder)
 
 

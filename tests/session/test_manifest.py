@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -85,9 +86,11 @@ def test_weights(tmp_path: Path) -> None:
     assert weights_identity(tmp_path)["fingerprints"] != first["fingerprints"]
     record = {"weights_sha256": "abc", "files": {file.name: 300_000}}
     (tmp_path / "specframe.json").write_text(json.dumps(record), encoding="utf-8")
-    assert weights_identity(tmp_path)["sha256"] == "abc"
-    file.write_bytes(b"shorter")
-    assert "sha256" not in weights_identity(tmp_path)
+    # It is what the file has, whatever a record beside it says.
+    assert weights_identity(tmp_path)["sha256"] == hashlib.sha256(changed).hexdigest()
+    changed[100_000] = 7
+    file.write_bytes(changed)
+    assert weights_identity(tmp_path)["sha256"] == hashlib.sha256(changed).hexdigest()
 
 
 def test_only_its_own_checkout_counts(tmp_path: Path) -> None:

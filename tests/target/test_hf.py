@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,16 @@ def test_unknown_tap_is_named() -> None:
     expected = r"no tap 'resid:9' in LlamaForCausalLM: it has embed, .* resid:0 \.\. resid:3"
     with pytest.raises(ValueError, match=expected):
         target("llama").forward(tree_rows(cache), cache, taps=("embed", "resid:9"))
+
+
+def test_a_model_that_cannot_run_at_all_is_told_so() -> None:
+    made = copy.deepcopy(raw("llama"))
+    made.model.layers[1].mlp.down_proj.weight = torch.nn.Parameter(torch.zeros(32, 7).double())
+    with pytest.raises(IncompatibleComponents, match="its own forward pass fails on two tokens"):
+        HF.of(made, runtime=RUNTIME)
+
+
+def test_a_model_without_an_output_head_is_refused() -> None:
+    made = copy.deepcopy(raw("llama")).model
+    with pytest.raises(IncompatibleComponents, match="LlamaModel has no output head"):
+        HF.of(made, runtime=RUNTIME)

@@ -27,6 +27,7 @@ from specframe.task.certify import text_checks as checks
 from specframe.task.certify.broken import Careless, NoResidual
 from specframe.task.certify.certificate import Certificate
 from specframe.task.certify.law_checks import chi_square
+from specframe.task.certify.pass_checks import Swayed, row_company
 from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run
 from specframe.testing import defaults
 from specframe.types import Draft, Verdict
@@ -92,7 +93,8 @@ def test_match_is_exact(tmp_path: Path) -> None:
     code, held, found = run(tmp_path, "drafter=lm", "tree=static")
     assert code == 0
     assert held["verdict"].startswith("exact: accept=match")
-    for name in ("greedy text", "same-seed text", "law by enumeration", "perfect drafter, T = 0"):
+    texts = ("greedy text", "same-seed text", "rows of a pass")
+    for name in (*texts, "law by enumeration", "perfect drafter, T = 0"):
         assert found[name]["status"] == "holds", found[name]
         assert found[name]["caught"] is True
     assert found["law by enumeration"]["numbers"]["max_error"] < 1e-12
@@ -109,6 +111,15 @@ def test_rejection_is_exact(tmp_path: Path, proposal: str) -> None:
     assert "same-seed text" not in found
     assert found["law by sampling"]["numbers"]["control_p_value"] < 1e-6
     assert found["perfect drafter, T = 0.8"]["status"] == "holds"
+
+
+def test_a_target_that_is_swayed_by_far_rows_is_not_certified() -> None:
+    engine = load(["target=toy", "drafter=none"])
+    check = row_company(engine, [0, 1, 2])
+    assert check.passed and check.caught and check.numbers["difference"] == 0.0
+    parts = replace(engine.components, target=Swayed(engine.components.target))
+    swayed = row_company(Engine(parts, engine.settings), [0, 1, 2])
+    assert swayed.passed is False and swayed.numbers["difference"] > 0.1
 
 
 def test_coupled_draws_are_certified_by_their_text(tmp_path: Path) -> None:

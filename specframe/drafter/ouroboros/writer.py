@@ -37,6 +37,7 @@ class Writer:
         """Start a sequence; `ahead`: the most tokens that `write` is asked for."""
         columns = context.max_columns + ahead + 2 * self._width * (self._ngram - 1)
         self.cache.open(0, columns=columns, device=self.model.device)
+        self.cache.reach[0] = context.reach
         self._pool = pool
         prompt = context.tokens[: context.prompt_length]
         self._ahead = None

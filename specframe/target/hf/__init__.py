@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from specframe.target.base import TARGETS, Forward, Target, Tokenizer
 from specframe.target.hf.blocks import Blocks
 from specframe.target.hf.captured_pass import PassKey
 from specframe.target.hf.loading import Dtype, dtype_of, load, refuse_recurrent
-from specframe.target.hf.probe import check_tree
+from specframe.target.hf.probe import check_company, check_tree
+from specframe.target.hf.rotary_tables import RotaryTables, longest_text
 from specframe.types import Gives, Rows
 
 _MASKED = ("sdpa", "eager")  # attention implementations that honour a 4-D mask
@@ -87,9 +89,15 @@ class HF(Target):
         self.name = name
         self.dtype = model.dtype
         self.device = model.get_input_embeddings().weight.device
-        self.vocab_size = model.get_output_embeddings().weight.shape[0]
+        head = model.get_output_embeddings()
+        if head is None:
+            raise IncompatibleComponents(
+                f"target: {type(model).__name__} has no output head; use a causal language model"
+            )
+        self.vocab_size = head.weight.shape[0]
         self.num_layers = text.num_hidden_layers
         self.eos_ids = _eos_ids(model, tokenizer)
+        self._rotary = RotaryTables(model)
         self._trunk = runtime.weights.adopt(model)
         self._blocks = Blocks(model, self.num_layers)
         self._windows = _windows(text)
@@ -104,9 +112,10 @@ class HF(Target):
                 + [f"resid:{i}" for i in range(self.num_layers + 1)]
             ),
             partial_layers=True,
-            max_positions=getattr(text, "max_position_embeddings", None),
+            max_positions=longest_text(text),
         )
         check_tree(self)
+        check_company(self)
 
     @torch.inference_mode()
     def forward(
@@ -120,7 +129,18 @@ class HF(Target):
         want: Tensor | None = None,
     ) -> Forward:
         self._check_taps(taps)
-        span = layers or (0, self.num_layers)
+        with self._rotary.of_text(_reach(cache)) if self._rotary else nullcontext():
+            return self._pass(rows, cache, layers or (0, self.num_layers), skip, taps, want)
+
+    def _pass(
+        self,
+        rows: Rows,
+        cache: CacheManager,
+        span: tuple[int, int],
+        skip: frozenset[str],
+        taps: Sequence[str],
+        want: Tensor | None,
+    ) -> Forward:
         opened = cache.opened(rows)
         if self._trunk is not None:
             fused = self._fused(rows, opened, span, skip, taps, want)
@@ -185,6 +205,10 @@ class HF(Target):
         logits = self._scale * self.model.get_output_embeddings()(hidden)
         return logits if self._softcap is None else self._softcap * (logits / self._softcap).tanh()
 
+    def table_key(self, reach: int) -> Hashable:
+        """Equal for texts of which a row is computed alike; see `DependsOnReach`."""
+        return self._rotary.key(reach)
+
     def _check_taps(self, taps: Sequence[str]) -> None:
         unknown = [tap for tap in taps if tap not in self.gives.taps]
         if unknown:
@@ -192,6 +216,14 @@ class HF(Target):
                 f"no tap {unknown[0]!r} in {self.name}: it has embed, final_prenorm, "
                 f"final_postnorm and resid:0 .. resid:{self.num_layers}"
             )
+
+
+def _reach(cache: CacheManager) -> int:
+    """Positions that the text may reach, as they were said or as its first pass decides."""
+    reach = cache.reach[0]
+    if reach is None:
+        reach = cache.reach[0] = cache.extents[0]
+    return reach
 
 
 def _windows(config: Any) -> dict[str, int | None]:

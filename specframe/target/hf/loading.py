@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 import torch
 
-from specframe.errors import IncompatibleComponents, MissingResource
+from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.models.checkpoint import foreign_errors, load_strictly
 from specframe.models.package import local_folder
 
 Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
-# What transformers raises for a quantization_config that it cannot read.
-_BAD_QUANTIZATION = (AssertionError, AttributeError, KeyError, TypeError)
 
 
 def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> tuple[Any, Any]:
-    """(model, tokenizer or None). Raises ValueError naming the path if there is no such model."""
+    """(model, tokenizer or None). Raises ConfigError naming the path if there is no such model, or
+    if its weights are not, key for key, those of its configuration."""
     # torchao, which transformers imports where it is installed, tells of kernels that it lacks.
     for name in ("huggingface_hub", "torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -25,37 +25,24 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
 
     # Our own progress is shown where a model is made; loading it takes a second or two.
     transformers.utils.logging.disable_progress_bar()
-    folder = str(local_folder(path))
+    folder, place = str(local_folder(path)), f"target.path={path}"
     if Path(folder).suffix == ".gguf" and Path(folder).is_file():
         options = {**options, "gguf_file": Path(folder).name}
         folder = str(Path(folder).parent)
     elif _looks_local(folder) and not Path(folder).is_dir():
-        raise ValueError(f"target.path={path}: no such folder")
-    auto = transformers.AutoModelForCausalLM
-    try:
+        raise ConfigError(f"{place}: no such folder")
+    with foreign_errors(place):
         config = transformers.AutoConfig.from_pretrained(folder, **options)
-        kind: Any = auto._model_mapping.get(type(config), None)
-        if isinstance(kind, type):
+    kind: Any = transformers.AutoModelForCausalLM._model_mapping.get(type(config), None)
+    if isinstance(kind, type):
+        with foreign_errors(place):
             refuse_recurrent(config, kind)
-        given = {key: value for key, value in model_options.items() if value is not None}
-        model = auto.from_pretrained(folder, **options, **given)
-    except ImportError as error:  # a quantisation method whose package is not there
-        raise MissingResource(f"target.path={path}: {_first(error)}") from error
-    except IncompatibleComponents:
-        raise
-    except (OSError, ValueError, *_BAD_QUANTIZATION) as error:
-        if isinstance(error, _BAD_QUANTIZATION) and model_options["quantization_config"] is None:
-            raise
-        raise ValueError(f"target.path={path}: {_first(error)}") from error
+    given = {key: value for key, value in model_options.items() if value is not None}
+    model = load_strictly(place, folder, **options, **given)
     try:
         return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
     except (OSError, ValueError):
         return model, None
-
-
-def _first(error: Exception) -> str:
-    """An error of transformers on one line of bounded length."""
-    return " ".join(str(error).split())[:300]
 
 
 def _looks_local(path: str) -> bool:

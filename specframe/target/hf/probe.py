@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from specframe.target.hf import HF
 
 _CHILDREN = 4  # of the probe's root; the last one is far from it in rows and near in position
+_FAILURES = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _EXACT, _ROUNDED = 1e-3, 0.3  # largest error in standard deviations of the logits, by precision
 
 
@@ -26,10 +27,18 @@ _EXACT, _ROUNDED = 1e-3, 0.3  # largest error in standard deviations of the logi
 def check_tree(target: HF) -> None:
     """Raises IncompatibleComponents, naming the class, if trees come out wrong."""
     name, reason = type(target.model).__name__, ""
+    way_out = "use a model whose attention honours a 4-D mask and position ids"
     try:
-        found, expected = _tree(target), _path(target)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"fails on one ({' '.join(str(error).split())[:160]})"
+        expected = _path(target)
+    except _FAILURES as error:
+        raise IncompatibleComponents(
+            f"target: {name} cannot run: its own forward pass fails on two tokens "
+            f"({_line(error)}); correct its config.json or its weights"
+        ) from error
+    try:
+        found = _tree(target)
+    except _FAILURES as error:
+        reason, way_out = f"fails on one ({_line(error)})", "use another model"
     else:
         exact = target.dtype in (torch.float32, torch.float64)
         exact = exact and not getattr(target.model, "is_quantized", False)
@@ -38,9 +47,54 @@ def check_tree(target: HF) -> None:
             reason = "" if expected.isnan().any() else "scores its rows otherwise than its paths"
     if reason:
         raise IncompatibleComponents(
-            f"target: {name} cannot verify a draft tree: it {reason}; use a model whose attention "
-            "honours a 4-D mask and position ids"
+            f"target: {name} cannot verify a draft tree: it {reason}; {way_out}"
         )
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]
+
+
+@torch.inference_mode()
+def check_company(target: HF) -> None:
+    """Raises IncompatibleComponents if a row depends on rows that it does not see.
+
+    Some models choose a table or a temperature of attention by the largest position of a pass, or
+    by its number of rows. A draft that looks far ahead would then change the text before it.
+    """
+    if target.gives.max_positions is None:
+        return
+    alone, beside = (_last_logits(target, company=company) for company in (False, True))
+    error_size = (alone - beside).abs().max() / alone.std()
+    if error_size > _ROUNDED:
+        raise IncompatibleComponents(
+            f"target: {type(target.model).__name__} computes a row by the largest position in its "
+            "pass, so that drafts would change the text; use a model whose positions are fixed"
+        )
+
+
+def _last_logits(target: HF, *, company: bool) -> Tensor:
+    """[V] logits of the second of two tokens, alone or beside a row far behind, seen by none."""
+    assert target.gives.max_positions is not None
+    cache, ids = CACHES.get("dynamic")(), _ids(target)[:3]
+    cache.open(0, columns=len(ids), device=target.device)
+    cache.reach[0] = 2  # a short text
+    count = 3 if company else 2
+    fresh = cache.reserve([count])
+    sees = torch.eye(count, dtype=torch.bool, device=target.device)
+    sees[1, 0] = True
+    positions = fresh.columns.clone()
+    positions[2:] = target.gives.max_positions - 1
+    rows = Rows(
+        tokens=ids[:count],
+        positions=positions,
+        slots=fresh.slots,
+        prefix=torch.zeros_like(ids[:count]),
+        sees=sees,
+    )
+    logits = target.forward(rows, cache, want=fresh.columns[1:2]).logits
+    assert logits is not None
+    return logits[0].float()
 
 
 def _ids(target: HF) -> Tensor:

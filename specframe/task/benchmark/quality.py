@@ -57,6 +57,7 @@ def text_logits(engine: Engine, prompt: Sequence[int], tokens: Sequence[int]) ->
     cache = CACHES.get("dynamic")()
     ids = [*prompt, *tokens[:-1]]
     cache.open(0, columns=len(ids), device=target.device)
+    cache.reach[0] = max(len(ids), len(prompt) + engine.settings.max_new_tokens - 1)
     if len(prompt) > 1:
         target.prefill(ids[: len(prompt) - 1], cache)
     pieces = []

@@ -17,6 +17,7 @@ from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
 from specframe.task.certify.enumeration import TooManyBranches
 from specframe.task.certify.law_checks import enumerated_law, sampled_law
+from specframe.task.certify.pass_checks import row_company
 from specframe.task.certify.text_checks import (
     Check,
     Texts,
@@ -39,7 +40,8 @@ class Certify(Task):
 
     Each check is also run on a deliberately broken component, which it must notice. On the target
     itself, greedy text is compared with full forwards without a cache, and with accept=match text
-    at T > 0 is compared with that of drafter=none with the same seed. On target=toy with the same
+    at T > 0 is compared with that of drafter=none with the same seed; and a row must give the same
+    whatever other rows are in its pass. On target=toy with the same
     tree, rule and cache, the law is computed by enumeration and compared with the exact one
     (float64, error < 1e-12); rules other than match are also tested by a chi-square test of sampled
     sequences; and a perfect drafter must be accepted in full where that is promised.
@@ -98,6 +100,8 @@ class Certify(Task):
             checks.append(
                 ("same-seed text", lambda: seeded_text(self._at(job, warm), self._texts(job)))
             )
+        first = self._texts(job).prompts[0]
+        checks.append(("rows of a pass", lambda: row_company(job.engine, first)))
         checks.append(("law by enumeration", lambda: self._enumerated(job)))
         if not matching:
             checks.append(("law by sampling", lambda: self._sampled(job)))

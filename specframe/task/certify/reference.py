@@ -30,24 +30,30 @@ class Divergence:
 
 
 @torch.inference_mode()
-def full_forward(engine: Engine, tokens: Sequence[int]) -> Tensor:
-    """[V] raw logits after `tokens`, from one pass over all of them into an empty cache."""
+def full_forward(engine: Engine, tokens: Sequence[int], reach: int) -> Tensor:
+    """[V] raw logits after `tokens`, from one pass over all of them into an empty cache.
+
+    reach: positions that the text may come to.
+    """
     target = engine.components.target
     cache = CACHES.get("dynamic")()
     cache.open(0, columns=len(tokens), device=target.device)
+    cache.reach[0] = reach
     return target.prefill(tokens, cache).logits[-1]
 
 
 @torch.inference_mode()
-def preferences(engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int) -> Tensor:
-    """[V] scores of which the next token is the arg max.
+def preferences(
+    engine: Engine, tokens: Sequence[int], prompt_length: int, sequence: int, max_new_tokens: int
+) -> Tensor:
+    """[V] scores of which the next token is the arg max, in an answer of at most `max_new_tokens`.
 
     At T = 0 these are the processed logits, at T > 0 the log-probabilities plus the noise of the
     seed.
     """
     sampling = engine.sampling(prompt_length)
     ids = torch.tensor([list(tokens)], device=engine.components.target.device)
-    logits = full_forward(engine, tokens)[None]
+    logits = full_forward(engine, tokens, prompt_length + max_new_tokens - 1)[None]
     if sampling.greedy:
         return sampling.scores(ids, logits)[0]
     law = sampling.law(ids, logits)[0].double()
@@ -62,7 +68,8 @@ def greedy_reference(engine: Engine, max_new_tokens: int) -> Reference:
     def answer(prompt: Sequence[int], sequence: int) -> list[int]:
         tokens = list(prompt)
         while len(tokens) < len(prompt) + max_new_tokens:
-            tokens.append(int(preferences(engine, tokens, len(prompt), sequence).argmax()))
+            scores = preferences(engine, tokens, len(prompt), sequence, max_new_tokens)
+            tokens.append(int(scores.argmax()))
             if tokens[-1] in engine.eos_ids:
                 break
         return tokens[len(prompt) :]
@@ -107,6 +114,7 @@ def compare(
     reference: Reference,
     *,
     sequence: int,
+    max_new_tokens: int,
 ) -> Divergence | None:
     """The first difference of an answer from the reference; None if there is none.
 
@@ -118,15 +126,9 @@ def compare(
     for place, (ours, theirs) in enumerate(zip_longest(tokens, wanted, fillvalue=-1)):
         if ours != theirs:
             context = [*prompt, *wanted[:place]]
-            gap = _gap(engine, context, len(prompt), sequence, ours, theirs)
+            gap = torch.inf
+            if -1 not in (ours, theirs):
+                scores = preferences(engine, context, len(prompt), sequence, max_new_tokens)
+                gap = float(scores[theirs] - scores[ours])
             return Divergence(place=place + 1, got=ours, wanted=theirs, gap=gap)
     return None
-
-
-def _gap(
-    engine: Engine, context: list[int], prompt_length: int, sequence: int, got: int, wanted: int
-) -> float:
-    if -1 in (got, wanted):
-        return float("inf")
-    scores = preferences(engine, context, prompt_length, sequence)
-    return float(scores[wanted] - scores[got])

@@ -80,7 +80,7 @@ def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Chec
             prompt, sequence=index, max_new_tokens=texts.max_new_tokens, observers=[drafted]
         )
         total += len(result.tokens)
-        divergences.append(compare(engine, prompt, result.tokens, reference, sequence=index))
+        divergences.append(_difference(engine, index, result.tokens, texts, reference))
     caught = _text_control(with_rule(engine, Careless()), texts, reference)
     split = [each for each in divergences if each is not None]
     strict = _equality_is_required(engine)
@@ -103,11 +103,24 @@ def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Chec
     )
 
 
+def _difference(
+    engine: Engine, index: int, tokens: Sequence[int], texts: Texts, reference: Any
+) -> Divergence | None:
+    return compare(
+        engine,
+        texts.prompts[index],
+        tokens,
+        reference,
+        sequence=index,
+        max_new_tokens=texts.max_new_tokens,
+    )
+
+
 def _text_control(broken: Engine, texts: Texts, reference: Any) -> bool:
     """Whether any text of a broken engine differs from the reference."""
     for index, prompt in enumerate(texts.prompts):
         tokens = broken.generate(prompt, sequence=index, max_new_tokens=texts.max_new_tokens).tokens
-        if compare(broken, prompt, tokens, reference, sequence=index) is not None:
+        if _difference(broken, index, tokens, texts, reference) is not None:
             return True
     return False
 
