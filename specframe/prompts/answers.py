@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
+from specframe.storage.differences import first_difference
 from specframe.storage.lines import LineFile
 
 Key = tuple[str | int, int]  # id of the prompt, turn
@@ -68,13 +69,31 @@ class AnswerFile(LineFile):
     def __init__(self, path: Path, *, settings: dict[str, Any], named_by: str) -> None:
         super().__init__(path, settings=settings, named_by=named_by, contents="answers")
         self.tokens_of: dict[Key, list[int]] = {}  # the answers in the file
+        self._turns_of: dict[Key, tuple[str, ...]] = {}
+        self._named_as = f"{named_by}={path}"
         try:
             for number, line in self.lines():
                 answer = _answer(line, f"{path}:{number}")
                 self.tokens_of[answer.key] = answer.tokens
+                self._turns_of[answer.key] = answer.turns
         except BaseException:
             self.close()
             raise
+
+    def check_prompts(self, turns: Mapping[str | int, Sequence[str]]) -> None:
+        """Raise ConfigError if the file answers a prompt that is not among these.
+
+        turns: the user's texts of each prompt, by its id.
+        """
+        for (name, turn), earlier in self._turns_of.items():
+            now = turns.get(name)
+            before = {"turns": list(earlier)}
+            after = {"turns": None if now is None else list(now[: turn + 1])}
+            if difference := first_difference(before, after):
+                raise ConfigError(
+                    f"{self._named_as}: its prompt {name!r} was made with {difference}; give the "
+                    "old prompts= or another file"
+                )
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Append answers and wait for the disk."""

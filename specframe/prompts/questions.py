@@ -64,6 +64,12 @@ def read_named_prompts(path: Path | None) -> list[NamedPrompt]:
     return list(by_id.values())
 
 
+def digest_of(prompts: Sequence[NamedPrompt]) -> str:
+    """sha256 of the ids and the turns of prompts, in order."""
+    text = json.dumps([[prompt.id, *prompt.record.turns] for prompt in prompts])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def encode_turns(
     engine: Engine, turns: Sequence[str], before: Sequence[Sequence[int]]
 ) -> list[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from specframe.errors import ConfigError
+from specframe.storage.differences import first_difference
 
 _FOLDER = "hydra.run.dir"  # a key that names the folder of a file, not the file
 
@@ -72,21 +73,42 @@ class LineFile:
 
     def _check(self, settings: dict[str, Any]) -> None:
         beside = settings_path(self.path)
-        settings = json.loads(json.dumps(settings))
         if os.fstat(self._file.fileno()).st_size == 0:
             partial = beside.with_name(f".{beside.name}.partial")
             partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
             os.replace(partial, beside)
             return
-        earlier = read_settings(self.path, named_by=self._named_by, contents=self._contents)
-        kind = "folder" if self._named_by == _FOLDER else "file"
-        for key in [*settings, *earlier]:
-            if settings.get(key) != earlier.get(key):
-                raise ConfigError(
-                    f"{self._named_by}={self._shown}: its {self._contents} were made with {key}="
-                    f"{_short(earlier.get(key))}, this run has {_short(settings.get(key))}; "
-                    f"give the old value or another {kind}"
-                )
+        check_settings(
+            self.path,
+            settings,
+            named_by=self._named_by,
+            contents=self._contents,
+            shown=self._shown,
+        )
+
+
+def check_settings(
+    path: Path,
+    settings: dict[str, Any],
+    *,
+    named_by: str,
+    contents: str,
+    shown: Path | None = None,
+) -> None:
+    """Raise ConfigError if a file of lines is there and was made with other settings.
+
+    shown: the path that messages name, if it is not the file's.
+    """
+    if not path.exists():
+        return
+    difference = first_difference(
+        read_settings(path, named_by=named_by, contents=contents), settings
+    )
+    if difference is not None:
+        raise ConfigError(
+            f"{named_by}={shown or path}: its {contents} were made with {difference}; give the old "
+            f"value or another {'folder' if named_by == _FOLDER else 'file'}"
+        )
 
 
 def settings_path(path: Path) -> Path:
@@ -118,8 +140,3 @@ def _lock(descriptor: int, path: Path) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"{path}: another process is writing to it") from None
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +18,7 @@ from specframe.prompts.questions import (
     Question,
     batch_seed,
     batches_of,
+    digest_of,
     encode_turns,
     read_named_prompts,
 )
@@ -27,7 +26,8 @@ from specframe.registry import Range
 from specframe.session.batched import Batched, packed
 from specframe.session.engine import Engine
 from specframe.session.manifest import identity
-from specframe.storage.lines import settings_path
+from specframe.session.model_facts import model_facts
+from specframe.storage.lines import check_settings, settings_path
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.progress import PromptProgress
 
@@ -44,8 +44,8 @@ class Distill(Task):
 
     The run leaves a JSONL file with one object for each answer (`prompts.answers.Answer`): id,
     turn, category, source, turns, prompt_tokens, tokens and finish_reason. The same command goes on
-    after a kill with the answers that are missing; a file that was made with other settings is
-    refused.
+    after a kill with the answers that are missing. A file that was made with other settings, by
+    another model or for other prompts is refused; in greedy decoding prompts may be added.
     """
 
     uses_drafter: ClassVar[bool] = False
@@ -77,18 +77,16 @@ class Distill(Task):
 
     def run(self, job: Job) -> int:
         engine = job.engine
-        target = engine.components.target
-        model = getattr(target, "model", None)
-        if model is None:
-            raise IncompatibleComponents(
-                f"task=distill needs a model of transformers, target={target.name} is none; "
-                "use target=hf"
-            )
+        model = _model_of(engine)
         options = _generate_options(engine)
         subjects = read_named_prompts(job.prompts)
         bare = Path(self.output).name == self.output
         path = job.output_dir / self.output if bare else Path(self.output)
-        settings = self._settings(engine, options)
+        settings = self._settings(job, subjects, options)
+        if self.compact is not None:
+            check_settings(
+                Path(self.compact), settings, named_by="task.compact", contents="answers"
+            )
         batched = Batched(
             model,
             eos=engine.eos_ids,
@@ -98,6 +96,7 @@ class Distill(Task):
         fast = packed(model, rows=self.batch_size) if self.packed else nullcontext()
         keys = {(s.id, turn) for s in subjects for turn in range(len(s.record.turns))}
         with AnswerFile(path, settings=settings, named_by="task.output") as file, fast:
+            file.check_prompts({subject.id: subject.record.turns for subject in subjects})
             num_done = len(keys & set(file.tokens_of))
             progress = PromptProgress("distill", total=len(keys), done=num_done)
             work = _Work(self, engine=engine, batched=batched, file=file, progress=progress)
@@ -110,34 +109,29 @@ class Distill(Task):
                     limit = f"task.max_prompt_tokens={self.max_prompt_tokens}"
                     _say(f"{work.num_left_out} left out: longer than {limit} or than the context")
         if self.compact is not None:
-            small = Path(self.compact)
-            size = write_compact(small, read_answers(path))
-            shutil.copyfile(settings_path(path), settings_path(small))
-            _say(f"{size} bytes of token ids in {self.compact}")
+            _write_compact(Path(self.compact), path)
         return 0
 
-    def _settings(self, engine: Engine, options: dict[str, Any]) -> dict[str, Any]:
+    def _settings(
+        self, job: Job, subjects: Sequence[NamedPrompt], options: dict[str, Any]
+    ) -> dict[str, Any]:
         """Everything that the answers depend on."""
+        engine = job.engine
         target = engine.components.target
-        model = identity(target, target.name)
-        where = {key: model[key] for key in ("path", "commit")}
-        template = json.dumps(model["chat_template"])
         settings = {
-            "model": model["class"],
-            "weights": model["weights"] or where,
-            "dtype": model["dtype"],
-            "tokenizer": model["tokenizer"],
-            "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
+            **model_facts(identity(target, target.name), job.config.get("target", {})),
             "raw": engine.settings.raw,
             "eos": list(engine.eos_ids),
             "max_new_tokens": engine.settings.max_new_tokens,
+            "seed": engine.settings.seed,
             "sampling": options,
         }
         if not options:
             return settings
+        # The noise of an answer is keyed by all prompts of its batch.
         names = ("batch_size", "batch_tokens", "window")
-        noise = {"seed": engine.settings.seed} | {name: getattr(self, name) for name in names}
-        return settings | noise
+        batches = {f"task.{name}": getattr(self, name) for name in names}
+        return settings | batches | {"prompts_sha256": digest_of(subjects)}
 
 
 class _Work:
@@ -207,6 +201,25 @@ class _Work:
         pairs = zip(batch, answers, strict=True)
         self._file.add([q.answer(tokens, eos=eos) for q, tokens in pairs if q.key not in tokens_of])
         self._progress.add_prompts(len(missing))
+
+
+def _model_of(engine: Engine) -> Any:
+    """The target's model of transformers. Raises IncompatibleComponents without one."""
+    target = engine.components.target
+    model = getattr(target, "model", None)
+    if model is None:
+        raise IncompatibleComponents(
+            f"task=distill needs a model of transformers, target={target.name} is none; "
+            "use target=hf"
+        )
+    return model
+
+
+def _write_compact(small: Path, path: Path) -> None:
+    """Write the answers of `path` as token ids, with the same settings beside them."""
+    size = write_compact(small, read_answers(path))
+    shutil.copyfile(settings_path(path), settings_path(small))
+    _say(f"{size} bytes of token ids in {small}")
 
 
 def _generate_options(engine: Engine) -> dict[str, Any]:

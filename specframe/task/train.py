@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -20,6 +22,7 @@ from specframe.registry import Range
 from specframe.session.batched import packed
 from specframe.session.engine import Engine
 from specframe.session.manifest import identity
+from specframe.session.model_facts import model_facts
 from specframe.task.base import TASKS, Job, Task
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from specframe.training.course import Course
     from specframe.training.schedule import Schedule
 
+# Keys on which the outcome depends; `strategy`, `features` and `cache_gb` say how it is reached.
+_LIMITS = ("heldout", "max_length", "cache_dtype", "check_every", "patience", "depth", "devices")
 _COMPACT = ".npz"  # how a file of compact answers ends
 
 
@@ -41,7 +46,8 @@ class Train(Task):
     at temperature 0.
 
     The run leaves the head in the folder `head/`, which `drafter.path=` loads. The same command
-    with the same `hydra.run.dir=` goes on after a kill and ends with the same bits.
+    with the same `hydra.run.dir=` goes on after a kill and ends with the same bits; another recipe,
+    other answers or prompts, another target or seed are refused by the key that differs.
     """
 
     uses_drafter: ClassVar[bool] = False
@@ -96,12 +102,14 @@ class Train(Task):
         from specframe.training.samples import split
 
         target = job.engine.components.target
+        named = identity(target, target.name)
         return Course(
             recipe=recipe,
             schedule=schedule,
             chosen=job.config["train"],
             target=target,
-            identity=identity(target, target.name),
+            identity=named,
+            facts=model_facts(named, job.config["target"]),
             samples=split(answers, heldout=self.heldout, max_length=self.max_length),
             wide=_wider_text(job.engine, job.prompts),
             sources=sources(answers, read_prompts(job.prompts) if job.prompts else ()),
@@ -116,10 +124,18 @@ class Train(Task):
             cache_dtype=getattr(torch, self.cache_dtype),
             depth=self.depth,
             seed=job.engine.settings.seed,
+            settings=self._settings(job.prompts),
             folder=job.output_dir,
             features=self.features or job.output_dir / "features",
             faster=lambda: packed(target.model, rows=PACK_ROWS),  # type: ignore[attr-defined]
         )
+
+    def _settings(self, prompts: Path | None) -> dict[str, Any]:
+        """What a run that goes on shares, beside recipe, target and answers."""
+        text = None if prompts is None else [record.turns for record in read_prompts(prompts)]
+        digest = None if text is None else hashlib.sha256(json.dumps(text).encode()).hexdigest()
+        keys = {key: getattr(self, key) for key in _LIMITS}
+        return {"task": keys, "prompts": {"sha256": digest}}
 
     def _refuse_sweep(self, folder: Path) -> None:
         """Refuse a sweep where child processes of ddp would each run the whole command again."""

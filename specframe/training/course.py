@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 import sys
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.session.manifest import write_json
+from specframe.session.manifest import hardware, surroundings, write_json
 from specframe.target.base import Target
 from specframe.train.base import FrozenTarget, Recipe, text_config
 from specframe.training.chains import ChainTally
@@ -24,9 +25,15 @@ from specframe.training.fit import TrainerSettings, fit, load_head
 from specframe.training.head_module import HeadInTraining
 from specframe.training.loader import AnswerLoader
 from specframe.training.origin import earlier, publishable
-from specframe.training.samples import Coverage, DataSplit, coverage, frequent_tokens
+from specframe.training.samples import (
+    Coverage,
+    DataSplit,
+    coverage,
+    frequent_tokens,
+    samples_digest,
+)
 from specframe.training.schedule import Schedule
-from specframe.training.warm_start import take_weights, vocabulary_of
+from specframe.training.warm_start import take_weights, vocabulary_of, weights_digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,7 @@ class Course:
     chosen: dict[str, Any]  # keys and values of `train=`, for the manifest
     target: Target
     identity: dict[str, Any]  # the target's fingerprint
+    facts: dict[str, Any]  # what of the target its text depends on (see `session.model_facts`)
     samples: DataSplit
     wide: Sequence[Sequence[int]]  # token ids of more text that counts for the vocabulary
     trainer: TrainerSettings
@@ -45,6 +53,7 @@ class Course:
     cache_dtype: torch.dtype  # of these states
     depth: int  # drafted tokens of the simulated chain
     seed: int
+    settings: dict[str, Any]  # more of the command that a run which goes on must share
     folder: Path  # of the run
     features: Path  # folder of the hidden states
     sources: Sequence[dict[str, Any]] = ()  # of the prompts, for the manifest (see `origin`)
@@ -63,6 +72,7 @@ class Course:
 
     def _run(self) -> None:
         config = text_config(self.target)
+        self.samples.check_tokens(self.target.vocab_size)
         start = self.schedule.start
         trained = None if start is None else self.recipe.load(start)
         ids, share = self._vocabulary(None if trained is None else vocabulary_of(trained))
@@ -81,7 +91,8 @@ class Course:
             schedule=self.schedule,
             depth=self.depth,
             seed=self.seed,
-            identity=self._agreed(),
+            identity=self._agreed(trained, ids),
+            surroundings=_surroundings(self.target.device),
         )
         data = self._data(config.hidden_size)
         fitted = fit(module, data, settings=self.trainer, folder=self.folder)
@@ -110,7 +121,11 @@ class Course:
                 return ids, coverage(self.samples.heldout, ids)
             return None, None
         ids = frequent_tokens(
-            self.samples.train, size=size, more=self.wide, always=self.target.eos_ids
+            self.samples.train,
+            size=size,
+            vocab_size=self.target.vocab_size,
+            more=self.wide,
+            always=self.target.eos_ids,
         )
         share = coverage(self.samples.heldout, ids)
         _say(f"a draft vocabulary of {size} covers {share} of the held-out answers' tokens")
@@ -121,15 +136,25 @@ class Course:
             )
         return ids, share
 
-    def _agreed(self) -> dict[str, Any]:
-        """The values that a checkpoint shares with the run that goes on from it."""
-        return {
-            "recipe": json.dumps(self.chosen, sort_keys=True, default=str),
-            "data": self.samples.digest(),
-            "target": json.dumps(self.identity, sort_keys=True, default=str),
+    def _agreed(self, trained: torch.nn.Module | None, ids: Tensor | None) -> dict[str, Any]:
+        """The values that a checkpoint shares with the run that goes on from it.
+
+        trained: the head that training starts from. ids: the draft vocabulary.
+        """
+        agreed = {
+            "train": self.chosen,
+            **self.settings,
             "seed": self.seed,
-            "cache_dtype": str(self.cache_dtype),
+            "target": self.facts,
+            "answers": {
+                "train_sha256": samples_digest(self.samples.train),
+                "heldout_sha256": samples_digest(self.samples.heldout),
+            },
+            "vocabulary": {"sha256": None if ids is None else _digest_of(ids.tolist())},
+            "start": {"sha256": None if trained is None else weights_digest(trained)},
         }
+        plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
+        return plain
 
     def _data(self, hidden: int) -> AnswerLoader:
         taps = self.recipe.taps(self.target)
@@ -145,7 +170,7 @@ class Course:
             width=hidden * len(taps),
             folder=self.features,
             max_bytes=self.cache_bytes,
-            identity=self.identity,
+            identity=self.facts | {"device": str(self.target.device)},
         )
         return AnswerLoader(
             self.samples,
@@ -191,9 +216,26 @@ class Course:
             "heldout": tally.numbers(),
             "heldout_acceptance_length": tally.by_category(),
             "curve": module.curve,
+            "sessions": [_portable(each) for each in module.sessions],
             "command": sys.argv,
         }
         return publishable(record, prompt_sources=self.sources)
+
+
+def _surroundings(device: torch.device) -> dict[str, Any]:
+    """What a session ran with: recorded, and free to differ from session to session."""
+    around = surroundings({})
+    names = ("specframe", "git", "python", "packages")
+    return {name: around[name] for name in names} | {"hardware": hardware(device)}
+
+
+def _portable(session: dict[str, Any]) -> dict[str, Any]:
+    """A session without its machine, which stays in the checkpoint and in the run's manifest."""
+    return {key: value for key, value in session.items() if key != "hardware"}
+
+
+def _digest_of(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def _say(text: str) -> None:

@@ -24,6 +24,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from specframe.errors import ConfigError
+from specframe.storage.differences import first_difference
 from specframe.training.head_module import HeadInTraining
 from specframe.training.loader import AnswerLoader
 
@@ -105,14 +106,14 @@ def _tidy(newest: Path) -> None:
 
 
 def _check_same(checkpoint: Path, module: HeadInTraining) -> None:
-    """Raises ConfigError if the checkpoint is of another recipe, data or target."""
-    identity = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
-    for key, value in module.identity.items():
-        if identity.get(key) != value:
-            raise ConfigError(
-                f"hydra.run.dir: {checkpoint} was made with {key}={identity.get(key)}, this run "
-                f"has {value}; give the old value or another folder"
-            )
+    """Raises ConfigError if the checkpoint is of another recipe, other data, another target."""
+    saved = torch.load(checkpoint, map_location="cpu", weights_only=True)["specframe"]
+    difference = first_difference(saved.get("identity", {}), module.identity)
+    if difference is not None:
+        raise ConfigError(
+            f"hydra.run.dir={checkpoint.parents[1]}: its training was begun with {difference}; "
+            "give the old value or another folder"
+        )
 
 
 def _trainer(module: HeadInTraining, settings: TrainerSettings, folder: Path) -> Trainer:

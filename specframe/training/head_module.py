@@ -24,7 +24,8 @@ class HeadInTraining(LightningModule):
     """A head in training; its weights are all that a checkpoint holds of the model.
 
     depth: drafted tokens of the simulated chain. identity: plain values that a checkpoint and the
-    run that goes on from it must share.
+    run that goes on from it must share. surroundings: machine and versions, which may differ; each
+    session of a training is recorded with its own.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class HeadInTraining(LightningModule):
         depth: int,
         seed: int,
         identity: dict[str, Any],
+        surroundings: dict[str, Any],
     ) -> None:
         super().__init__()
         self.head = head
@@ -46,6 +48,7 @@ class HeadInTraining(LightningModule):
         self.num_tokens = 0  # answer tokens on which this process trained
         self.seconds = 0.0  # of training and validating, those before a resume included
         self.curve: list[dict[str, float]] = []  # the numbers of every validation
+        self.sessions = [{"first_step": 0, **surroundings}]  # those before a resume included
         self._since = time.monotonic()
 
     def on_fit_start(self) -> None:
@@ -106,13 +109,20 @@ class HeadInTraining(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._count_time()
-        progress = {"num_tokens": self.num_tokens, "seconds": self.seconds, "curve": [*self.curve]}
-        checkpoint["specframe"] = {**self.identity, **progress}
+        checkpoint["specframe"] = {
+            "identity": self.identity,
+            "num_tokens": self.num_tokens,
+            "seconds": self.seconds,
+            "curve": [*self.curve],
+            "sessions": [*self.sessions],
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         progress = checkpoint["specframe"]
         self.num_tokens, self.seconds = progress["num_tokens"], progress["seconds"]
         self.curve = [*progress["curve"]]
+        this = self.sessions[-1] | {"first_step": checkpoint["global_step"]}
+        self.sessions = [*progress["sessions"], this]
 
     def _progress(self) -> float:
         return self.global_step / self.schedule.max_steps

@@ -49,11 +49,18 @@ class DataSplit:
 
     def digest(self) -> str:
         """sha256 of every token, in order, and of where answers start."""
-        digest = hashlib.sha256()
+        return samples_digest(self.all)
+
+    def check_tokens(self, vocab_size: int) -> None:
+        """Raises ConfigError for an answer with a token that the target does not have."""
         for sample in self.all:
-            digest.update(f"{sample.id} {sample.start} {len(sample)} ".encode())
-            digest.update(sample.tokens.numpy().tobytes())
-        return digest.hexdigest()
+            outside = (sample.tokens < 0) | (sample.tokens >= vocab_size)
+            if bool(outside.any()):
+                raise ConfigError(
+                    f"task.answers: the answer to {sample.id!r} has the token "
+                    f"{int(sample.tokens[outside][0])}, the target's are 0 to {vocab_size - 1}; "
+                    "give answers that this target has written"
+                )
 
     def counts(self) -> dict[str, int]:
         """Numbers of answers and tokens on each side, for manifests."""
@@ -63,6 +70,15 @@ class DataSplit:
             counts[f"{name}_answer_tokens"] = sum(len(sample.answer) for sample in part)
             counts[f"{name}_tokens"] = sum(map(len, part))
         return counts | {"left_out": self.num_left_out}
+
+
+def samples_digest(samples: Iterable[TrainingSample]) -> str:
+    """sha256 of every token, in order, and of where answers start."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(f"{sample.id} {sample.start} {len(sample)} ".encode())
+        digest.update(sample.tokens.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def split(answers: Iterable[Answer], *, heldout: float, max_length: int) -> DataSplit:
@@ -120,19 +136,21 @@ def frequent_tokens(
     samples: Sequence[TrainingSample],
     *,
     size: int,
+    vocab_size: int,
     more: Iterable[Sequence[int]],
     always: Sequence[int],
 ) -> Tensor:
     """[size] increasing ids: `always`, then the most frequent tokens of prompts and answers.
 
     This is FR-Spec's vocabulary (arXiv 2502.14856): an output head costs what its rows cost, and a
-    few thousand tokens make up nearly all text. more: further text that is counted. Ids that never
-    occur fill up the rest, small ones first.
+    few thousand tokens make up nearly all text. vocab_size: of the target, beyond which nothing is
+    counted. more: further text that is counted. Ids that never occur fill up the rest, small ones
+    first.
     """
     texts = [sample.tokens.numpy() for sample in samples]
     texts += [np.asarray(text, dtype=np.int64) for text in more]
-    counts = np.bincount(np.concatenate(texts), minlength=size)
-    counts[list(always)] = counts.max() + 1
+    counts = np.bincount(np.concatenate(texts), minlength=vocab_size)[:vocab_size]
+    counts[[token for token in always if token < vocab_size]] = counts.max() + 1
     order = np.argsort(-counts, kind="stable")
     return torch.from_numpy(np.sort(order[:size]).copy())
 

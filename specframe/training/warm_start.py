@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,17 @@ def vocabulary_of(trained: nn.Module) -> Tensor | None:
     if isinstance(trained, MedusaNet) and trained.token_map is not None:
         return trained.token_map.long()
     return None
+
+
+@torch.no_grad()
+def weights_digest(trained: nn.Module) -> str:
+    """sha256 of the names and values of a head."""
+    digest = hashlib.sha256()
+    for name, value in sorted(trained.state_dict().items()):
+        plain = value.detach().cpu().contiguous().flatten()
+        digest.update(f"{name} {list(value.shape)} {value.dtype} ".encode())
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 @torch.no_grad()

@@ -14,12 +14,14 @@ import torch
 from torch import nn
 
 import specframe
+from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.prompts.answers import Answer, read_answers, read_compact
 from specframe.prompts.questions import NamedPrompt, Question, batches_of
 from specframe.session.batched import Batched, packed
 from specframe.session.engine import Engine, Settings
 from specframe.target.hf import HF
+from specframe.task.base import Job
 from specframe.task.distill import Distill
 from tests.commands import job_of
 from tests.small_models import RUNTIME, VOCAB, Composition, model, sampling_config, stop_config
@@ -214,6 +216,74 @@ def test_other_settings_are_not_mixed(tmp_path: Path, change: dict[str, Any], ke
     with pytest.raises(ConfigError, match=f"task.output=.*{key}"):
         distill(tmp_path, engine(**change), records())
     assert (tmp_path / "answers.jsonl").read_bytes() == before
+
+
+def test_other_prompts_are_refused_by_id_and_text(tmp_path: Path) -> None:
+    distill(tmp_path, engine(), records())
+    before = (tmp_path / "answers.jsonl").read_bytes()
+    other = [one | {"turns": ["abd"]} if one["id"] == "p0" else one for one in records()]
+    message = r"task\.output=.*prompt 'p0' was made with turns=\[\"abc\"\], this run has \[\"abd"
+    with pytest.raises(ConfigError, match=message):
+        distill(tmp_path, engine(), other)
+    with pytest.raises(ConfigError, match=r"'p0' was made with turns=\[\"abc\"\].* null; give the"):
+        distill(tmp_path, engine(), records()[1:])
+    assert (tmp_path / "answers.jsonl").read_bytes() == before
+
+
+def test_sampled_answers_are_of_one_set_of_prompts_and_one_seed(tmp_path: Path) -> None:
+    """Its noise is keyed by the prompts of a batch, so more prompts would be another run."""
+    distill(tmp_path, engine(temperature=1.0), records()[:4])
+    with pytest.raises(
+        ConfigError, match=r"prompts_sha256=\"[0-9a-f]+\.\.\., this run has \"[0-9a-f]"
+    ):
+        distill(tmp_path, engine(temperature=1.0), records())
+    with pytest.raises(ConfigError, match="seed=0, this run has 1"):
+        distill(tmp_path, engine(temperature=1.0, seed=1), records()[:4])
+    with pytest.raises(ConfigError, match=r"task\.batch_size=3, this run has 2"):
+        distill(tmp_path, engine(temperature=1.0), records()[:4], batch_size=2)
+
+
+def test_another_model_is_refused_by_the_key_that_makes_it(tmp_path: Path) -> None:
+    """A random model leaves no file of weights, so its seed and shape stand for them."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "a", "turns": ["xy"]}\n', encoding="utf-8")
+    task = Distill(
+        output=str(tmp_path / "answers.jsonl"),
+        compact=None,
+        batch_size=1,
+        batch_tokens=100,
+        window=1,
+        max_prompt_tokens=9,
+        packed=False,
+    )
+    shape = ["layers=1", "hidden=16", "intermediate=16", "heads=2", "kv_heads=2", "vocab_size=256"]
+    words = ["target=random", "drafter=none", "device=cpu", "max_new_tokens=2"]
+    words += [f"target.{one}" for one in shape]
+    for seed in (0, 0):
+        assert task.run(random_job(tmp_path, prompts, [*words, f"target.seed={seed}"])) == 0
+    with pytest.raises(ConfigError, match=r"were made with target\.seed=0, this run has 1;"):
+        task.run(random_job(tmp_path, prompts, [*words, "target.seed=1"]))
+
+
+def random_job(folder: Path, prompts: Path, words: list[str]) -> Job:
+    """The task's job for a command's words."""
+    config = compose(words)
+    return job_of(specframe.load(words), folder, prompts=prompts, config=config)
+
+
+def test_compact_answers_of_other_settings_are_not_written_over(tmp_path: Path) -> None:
+    small = tmp_path / "c" / "answers.npz"
+    distill(tmp_path, engine(), records(), compact=str(small))
+    before = small.read_bytes()
+    with pytest.raises(ConfigError, match=r"task\.compact=.*max_new_tokens=40, this run has 5"):
+        distill(
+            tmp_path,
+            engine(max_new_tokens=5),
+            records(),
+            compact=str(small),
+            output=str(tmp_path / "other.jsonl"),
+        )
+    assert small.read_bytes() == before and not (tmp_path / "other.jsonl").exists()
 
 
 def test_a_longer_prompt_file_only_adds(tmp_path: Path) -> None:

@@ -116,6 +116,29 @@ def test_mistakes(more: list[str], message: str, folder: Path, tmp_path: Path) -
         run_words([*given, *more], tmp_path)
 
 
+def test_a_folder_is_gone_on_with_by_the_same_training_alone(folder: Path, tmp_path: Path) -> None:
+    """Each change once went unseen, or was told as two recipes of a thousand letters."""
+    words = [*words_of(folder, "eagle"), "train.max_steps=1", "task.check_every=1"]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "text that nothing was trained with"}\n', encoding="utf-8")
+    output = tmp_path / "run"
+    run_words(words, output)
+    before = (output / "head" / "model.safetensors").read_bytes()
+    for word, message in {
+        f"prompts={prompts}": r"prompts\.sha256=",
+        "task.heldout=0.5": r"task\.heldout=0\.25, this run has 0\.5;",
+        "task.max_length=20": r"task\.max_length=1024, this run has 20;",
+        "task.depth=2": r"task\.depth=5, this run has 2;",
+        "train.noise=0.3": r"train\.noise=0\.1, this run has 0\.3;",
+        "seed=9": r"seed=0, this run has 9;",
+        "target.dtype=float64": r"target\.dtype=\"float32\", this run has \"float64\";",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"hydra\.run\.dir=\S+run: .* begun with {message}"):
+            run_words([*words, word], output)
+    run_words([*words, "task.cache_gb=1", f"task.features={tmp_path / 'features'}"], output)
+    assert (output / "head" / "model.safetensors").read_bytes() == before
+
+
 def test_a_target_that_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
     given = [*SHORT, "train=eagle", f"task.answers={folder / 'answers.jsonl'}", "target=toy"]
     with pytest.raises(IncompatibleComponents, match="target=toy is none; use target=hf"):

@@ -225,6 +225,8 @@ def course(folder: Path, recipe: Recipe, *, target: Target | None = None, **chan
         "chosen": {"name": type(recipe).__name__},
         "target": target or small_target(),
         "identity": {"name": "tiny", "weights": "tiny"},
+        "facts": {"weights": "tiny"},
+        "settings": {},
         "samples": samples(),
         "wide": [],
         "trainer": trainer,

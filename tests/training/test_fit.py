@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from specframe.train.base import FINAL
 from specframe.training.feature_cache import FeatureReader
 from specframe.training.fit import newest_checkpoint
 from specframe.training.head_module import HeadInTraining
+from specframe.training.samples import DataSplit
 from tests.heads.small_heads import eagle_net
 from tests.small_models import CACHE_MAKERS, RUNTIME
 from tests.training.small_courses import (
@@ -119,9 +123,88 @@ def test_a_finished_run_is_not_trained_again(trained: Path) -> None:
     assert (trained / "head" / "model.safetensors").read_bytes() == before
 
 
-def test_another_run_is_not_gone_on_with(trained: Path) -> None:
-    with pytest.raises(ConfigError, match=r"hydra\.run\.dir: .* was made with seed=0, this run"):
-        course(trained, eagle(), check_every=5, seed=1).run()
+def fewer_held_out() -> DataSplit:
+    """The same answers, one of them no longer held out nor trained on."""
+    whole = samples()
+    return replace(whole, heldout=whole.heldout[:-1])
+
+
+def other_answers() -> DataSplit:
+    """One token of one training answer is another one."""
+    whole = samples()
+    tokens = whole.train[0].tokens.clone()
+    tokens[-1] = (tokens[-1] + 1) % 97
+    return replace(whole, train=[replace(whole.train[0], tokens=tokens), *whole.train[1:]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "seed=0, this run has 1;"),
+        ({"chosen": {"name": "EagleRecipe", "lr": 0.5}}, "train.lr=null, this run has 0.5;"),
+        ({"settings": {"task": {"heldout": 0.5}}}, 'task=null, this run has {"heldout": 0.5};'),
+        ({"facts": {"weights": "huge"}}, 'target.weights="tiny", this run has "huge";'),
+        ({"samples": fewer_held_out}, 'answers.heldout_sha256="'),
+        ({"samples": other_answers}, 'answers.train_sha256="'),
+        ({"recipe": lambda: eagle(vocabulary=90)}, "vocabulary.sha256=null, this run has "),
+    ],
+)
+def test_another_training_is_refused_by_the_key_that_differs(
+    change: dict[str, Any], message: str, trained: Path
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    given = {key: value() if callable(value) else value for key, value in change.items()}
+    recipe = given.pop("recipe", eagle())
+    with pytest.raises(ConfigError) as refused:
+        course(
+            trained, recipe, **{"check_every": 5, "chosen": {"name": "EagleRecipe"}, **given}
+        ).run()
+    assert str(refused.value).startswith(f"hydra.run.dir={trained}: its training was begun with ")
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 260 + len(str(trained)), "one key, not two recipes"
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+def test_another_head_to_start_from_is_refused_though_its_path_is_the_same(tmp_path: Path) -> None:
+    plan = schedule(max_steps=1, start=str(tmp_path / "first" / "head"))
+    for seed in (0, 1):
+        course(tmp_path / "first", eagle(), schedule=schedule(max_steps=1), seed=seed).run()
+        if seed == 0:
+            course(tmp_path / "second", eagle(), schedule=plan).run()
+            shutil.rmtree(tmp_path / "first")
+    with pytest.raises(ConfigError, match=r"begun with start\.sha256="):
+        course(tmp_path / "second", eagle(), schedule=plan).run()
+
+
+def test_another_machine_and_other_versions_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = schedule(max_steps=2)
+    course(tmp_path, eagle(), schedule=plan, check_every=1).run()
+    (first,) = manifest(tmp_path)["sessions"]
+    assert first["first_step"] == 0 and first["packages"]["torch"] == torch.__version__
+    assert first["specframe"] and "git" in first and "hardware" not in first
+    other = {"specframe": "9.9", "hardware": {"cpu": "another"}}
+    monkeypatch.setattr("specframe.training.course._surroundings", lambda device: other)
+    course(tmp_path, eagle(), schedule=plan, check_every=1).run()
+    assert manifest(tmp_path)["sessions"] == [first, {"first_step": 2, "specframe": "9.9"}]
+
+
+def test_an_end_token_that_no_answer_has_is_drafted_all_the_same(tmp_path: Path) -> None:
+    """As with Llama 3, whose end tokens are above every id of most answers."""
+    target, whole = copy.copy(small_target()), samples()
+    target.eos_ids = (96, 95)
+    low = [replace(each, tokens=each.tokens % 50) for each in whole.train]
+    made = course(tmp_path, eagle(vocabulary=40), target=target, samples=replace(whole, train=low))
+    ids, _ = made._vocabulary(None)
+    assert ids is not None and ids.tolist()[-2:] == [95, 96] and len(ids) == 40
+
+
+def test_answers_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
+    whole = samples()
+    high = [replace(each, tokens=each.tokens + 50) for each in whole.all]
+    with pytest.raises(ConfigError, match=r"task\.answers: .*, the target's are 0 to 96"):
+        course(tmp_path, eagle(), samples=replace(whole, all=high)).run()
 
 
 def test_the_target_stays_in_eval_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

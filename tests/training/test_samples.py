@@ -64,9 +64,28 @@ def test_draft_vocabulary() -> None:
         return TrainingSample(id="x", category=category, tokens=torch.tensor(tokens), start=1)
 
     given = [sample([9, 5, 5, 7], "a"), sample([9, 5, 3, 3], "b")]
-    ids = frequent_tokens(given, size=3, more=[[7, 7, 7]], always=[0])
+    ids = frequent_tokens(given, size=3, vocab_size=12, more=[[7, 7, 7]], always=[0])
     assert ids.tolist() == [0, 5, 7]  # 7 four times, 5 three times, the end token always
     share = coverage(given, ids)
     assert share.by_category == {"a": 1.0, "b": 1 / 3}
     assert share.overall == 4 / 6
-    assert frequent_tokens(given, size=12, more=[], always=[]).tolist() == list(range(12))
+    whole = frequent_tokens(given, size=12, vocab_size=12, more=[], always=[])
+    assert whole.tolist() == list(range(12))
+
+
+def test_an_end_token_above_every_id_of_the_answers_is_in_the_vocabulary() -> None:
+    """As with Llama 3, whose special tokens are its last ids, which an answer may lack."""
+    given = [TrainingSample(id="x", category="c", tokens=torch.tensor([5, 5, 5, 2, 2, 7]), start=1)]
+    ids = frequent_tokens(given, size=4, vocab_size=128, more=[], always=[127, 126])
+    assert ids.tolist() == [2, 5, 126, 127]
+    unknown = frequent_tokens(given, size=4, vocab_size=128, more=[[200]], always=[300])
+    assert unknown.tolist() == [0, 2, 5, 7], "ids that the target does not have count for nothing"
+
+
+def test_tokens_that_the_target_does_not_have_are_refused() -> None:
+    made = split([*many(), answer("other", [1, 2], [3, 90])], heldout=0.3, max_length=10)
+    made.check_tokens(91)
+    with pytest.raises(ConfigError, match=r"task\.answers: .*'other' has the token 90, .* 0 to 89"):
+        made.check_tokens(90)
+    with pytest.raises(ConfigError, match="has the token -1"):
+        split([*many(), answer("x", [1, 2], [3, -1])], heldout=0.3, max_length=9).check_tokens(99)
