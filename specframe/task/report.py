@@ -11,10 +11,13 @@ from specframe.errors import ConfigError
 from specframe.measure.bootstrap import Bootstrap
 from specframe.registry import Range
 from specframe.report.cells import counted
+from specframe.report.comparable import ranked
 from specframe.report.groups import group_runs
-from specframe.report.page import Content, render
+from specframe.report.page import render
 from specframe.report.paired import compare
+from specframe.report.run_sides import with_sides
 from specframe.report.runs import FinishedRun, find
+from specframe.report.summary import Content
 from specframe.report.traces import TraceReader
 from specframe.task.base import TASKS, Job, Task
 
@@ -59,8 +62,9 @@ class Report(Task):
                 raise ConfigError(f"task.runs={folder}: no such folder; give a run's or a sweep's")
 
     def run(self, job: Job) -> int:
-        listed = find([Path(folder) for folder in self.runs], bootstrap=self.bootstrap)
-        groups = group_runs(listed.runs, bootstrap=self.bootstrap)
+        runs = find([Path(folder) for folder in self.runs], bootstrap=self.bootstrap)
+        listed = with_sides(runs, bootstrap=self.bootstrap)
+        groups = ranked(group_runs(listed.runs, bootstrap=self.bootstrap))
         content = Content(
             title=self.title or ", ".join(Path(folder).resolve().name for folder in self.runs),
             listed=listed,
@@ -74,7 +78,7 @@ class Report(Task):
         partial = path.with_name(f".{path.name}.partial")
         partial.write_text(render(content), encoding="utf-8", errors="xmlcharrefreplace")
         os.replace(partial, path)
-        print(f"{counted(len(listed.runs), 'run')}, {counted(len(groups), 'configuration')}")
+        print(f"{counted(len(listed.folders), 'run')}, {counted(len(groups), 'configuration')}")
         print(f"written to {os.path.relpath(path)}")
         return 0
 
