@@ -108,7 +108,7 @@ ORDER: dict[str, str] = {
     "session": "batched events stopping lane engine warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
-    "rows contest scoreboard verdict comparison printout",
+    "rows contest scoreboard verdict comparison conclusion column_meanings pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module fit course",
 }
