@@ -64,7 +64,7 @@ ALLOWED: dict[str, str] = {
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session tree.base types",
-    "terminal": "measure session",
+    "terminal": "measure planning session",
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session target.base train.base types",
     "compose": "*.base capture components costs errors law planning plugins prompts records "
