@@ -66,9 +66,10 @@ ALLOWED: dict[str, str] = {
     "tracing": "errors session tree.base types",
     "terminal": "measure planning session",
     "report": "accept.base errors measure session",
-    "training": "cache.base errors heads prompts registry session target.base train.base types",
+    "training": "cache.base errors heads prompts registry session target.base terminal train.base "
+    "types",
     "compose": "*.base capture components costs errors law planning plugins prompts records "
-    "registry session types",
+    "registry session terminal types",
     "sweep": "errors",
     "cli": "compose errors plugins sweep",
     "testing": "*",  # suites of real components; nothing imports it
@@ -110,7 +111,7 @@ ORDER: dict[str, str] = {
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison conclusion column_meanings pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
-    "teacher_laws unroll losses chains head_module fit course",
+    "teacher_laws unroll losses chains head_module training_progress fit course",
 }
 # Package from elsewhere -> the modules of ours that may import it.
 OUTSIDE: dict[str, str] = {
