@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from specframe.compose.nested_options import with_nested_keys_added
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.plugins import bootstrap
 from specframe.sweep.extras import check_installed
-from specframe.sweep.multirun import exit_with, sweeping
+from specframe.sweep.multirun import exit_with, place_of, point_ended, sweeping
 from specframe.sweep.outcome import FAILURE, print_outcome
 from specframe.sweep.point import OBJECTIVE, PlannedPoint
 from specframe.sweep.resume import finished, resume_command
@@ -60,14 +61,18 @@ class HydraJob:
         point = PlannedPoint.of(cfg, command=self.command)
         sweeper = Sweeper.of(settings.sweeper, objective=str(cfg.get(OBJECTIVE)))
         note = "finished before: " if finished(point) else ""
-        text = f"point {point.number}: {note}{' '.join(point.overrides)}"
+        text = f"point {place_of(point.number)}: {note}{' '.join(point.overrides)}"
         sys.stderr.write(f"specframe: {text} -> {os.path.relpath(directory)}\n")
 
         def work() -> None:
             check_direction(settings.sweeper, sweeper.objective)
             self._run(cfg, directory)
 
-        return run_point(work, point, sweeper)
+        start = time.monotonic()
+        objective = run_point(work, point, sweeper)
+        if not note:
+            point_ended(time.monotonic() - start)
+        return objective
 
     def _single(self, cfg: DictConfig, directory: Path) -> int:
         """Run a task and return its exit code.

@@ -64,12 +64,12 @@ ALLOWED: dict[str, str] = {
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session tree.base types",
-    "terminal": "measure session",
+    "terminal": "measure planning session",
     "report": "accept.base errors measure session",
-    "training": "cache.base errors heads prompts registry session storage target.base train.base "
-    "types",
+    "training": "cache.base errors heads prompts registry session storage target.base terminal "
+    "train.base types",
     "compose": "*.base capture components costs errors law planning plugins prompts records "
-    "registry session types",
+    "registry session terminal types",
     "sweep": "errors",
     "cli": "compose errors plugins sweep",
     "testing": "*",  # suites of real components; nothing imports it
@@ -103,14 +103,15 @@ ORDER: dict[str, str] = {
     "lookup": "trie foresight continuation_tree suffix_automaton datastore ngram_pool "
     "lookahead_window",
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
-    "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
-    "tables page result_file readme_tables results",
+    "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
+    "lossiness cells marks cost_bars charts reasons paired tables summary page result_file "
+    "readme_tables results",
     "session": "batched events stopping lane engine warmup model_facts manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
-    "rows contest scoreboard verdict comparison printout",
+    "rows contest scoreboard verdict comparison conclusion column_meanings pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
-    "teacher_laws unroll losses chains head_module fit course",
+    "teacher_laws unroll losses chains head_module training_progress fit course",
 }
 # Package from elsewhere -> the modules of ours that may import it.
 OUTSIDE: dict[str, str] = {

@@ -12,11 +12,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from specframe.components import Components
-from specframe.compose.build import load, plan
+from specframe.compose.build import Plan, load, plan
 from specframe.compose.overrides import replaced
 from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
 from specframe.task.base import Job
+from specframe.terminal.progress import waiting
 from specframe.tree.base import explanation_of
 
 
@@ -24,6 +25,13 @@ def _notices(parts: Components) -> list[str]:
     """What a person should know of the components before they run."""
     notices = (parts.runtime.weights.lossy, parts.cache.lossy, explanation_of(parts.tree))
     return [notice for notice in notices if notice]
+
+
+def _loaded(checked: Plan) -> Engine:
+    """The engine of a composition; a person sees what is loaded and for how long."""
+    words = [f"{axis}={checked.config[axis]['name']}" for axis in ("target", "drafter")]
+    with waiting(f"loading {' '.join(words)}"):
+        return checked.load()
 
 
 def run(config: DictConfig, *, output_dir: Path) -> None:
@@ -37,7 +45,7 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))
 
-    engine = checked.load() if task.uses_engine else None
+    engine = _loaded(checked) if task.uses_engine else None
     job = Job(
         engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
         config=checked.config,

@@ -23,8 +23,11 @@ def explain_sources(
         return "there is nothing to draft with"
     plain = costs.step_ms(1, _CONTEXT)
     rows = [size for size in costs.rows if 1 < size <= max(room.rows, 2)]
-    ratios = ", ".join(f"{size}: {costs.step_ms(size, _CONTEXT) / plain:.2f}" for size in rows)
-    parts = [f"a step of one row takes {plain:.3g} ms, of more so many times that: {ratios}"]
+    parts = [f"a step of plain decoding takes {plain:.3g} ms"]
+    if rows:
+        times = [f"{costs.step_ms(size, _CONTEXT) / plain:.2f} with {size}" for size in rows[1:]]
+        two = f"{costs.step_ms(rows[0], _CONTEXT) / plain:.2f} times as long with {rows[0]} rows"
+        parts.append(f"a step takes {', '.join([two, *times])}")
     for source in costs.right:
         speeds = TreeSpeeds(
             costs=costs,

@@ -22,12 +22,13 @@ _VARIABLES = {
     "#030303": "line",
     "#040404": "page",
     "#050505": "good",
+    "#060000": "unsplit",
     **{f"#0601{index:02d}": f"c{index}" for index in range(8)},
     **{f"#0701{index:02d}": f"phase{index}" for index in range(5)},
 }
-INK, MUTED, LINE, PAGE, GOOD = list(_VARIABLES)[:5]
-SERIES = list(_VARIABLES)[5:13]
-PHASE_COLOURS = list(_VARIABLES)[13:]
+INK, MUTED, LINE, PAGE, GOOD, UNSPLIT = list(_VARIABLES)[:6]
+SERIES = list(_VARIABLES)[6:14]
+PHASE_COLOURS = list(_VARIABLES)[14:]
 _SIZE = 9.5  # points; the page shows a figure at about its own size
 
 

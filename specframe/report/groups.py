@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from specframe.accept.base import RULES
 from specframe.measure.bootstrap import Bootstrap
+from specframe.report.conditions import conditions_of, facts_of, prompts_of
 from specframe.report.numbers import Numbers, by_category, measure
 from specframe.report.run_answers import ReportedAnswer, add_costs, add_depths
-from specframe.report.runs import FinishedRun, flattened
+from specframe.report.runs import FinishedRun
 
 AXES = ("drafter", "tree", "accept", "target", "cache", "runtime")
 _NAMED = AXES[:2]  # these words are in every name, even if all configurations share them
-# Keys that say nothing of the method. Prompts are told apart by the answers themselves.
-_APART = ("seed", "task", "prompt", "prompts", "data", "train", "expects", "trace", "tracker")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +28,7 @@ class Group:
     around: str  # what else sets it apart: device, length, prompts, commit
     runs: Sequence[FinishedRun]  # one for each seed
     facts: dict[str, Any]  # everything that its numbers may depend on, by dotted key
+    conditions: dict[str, Any]  # what another must share to be compared with it, beside a seed
     answers: Sequence[ReportedAnswer]
     numbers: Numbers  # of all seeds together, with intervals over prompts
     categories: dict[str, Numbers]
@@ -53,6 +52,17 @@ class Group:
     def speed(self) -> float | None:
         """Its speedup where that was measured, or else tokens a second."""
         return self.numbers.speedup or self.numbers.tokens_per_s
+
+    def shared_seeds(self, other: Group) -> set[Any]:
+        """The seeds over which the two can be compared; empty where their conditions differ."""
+        if self.conditions != other.conditions:
+            return set()
+        return {run.seed for run in self.runs} & {run.seed for run in other.runs}
+
+    def answers_of(self, seeds: Container[Any]) -> Sequence[ReportedAnswer]:
+        """The answers of these seeds, those to one prompt added up."""
+        runs = [run for run in self.runs if run.seed in seeds]
+        return self.answers if len(runs) == len(self.runs) else _merged([r.answers for r in runs])
 
     def quality(self, key: str, side: str | None = None) -> float | None:
         """Mean over seeds of a number in a benchmark's summary, or of one side of it."""
@@ -88,30 +98,13 @@ def group_runs(runs: Sequence[FinishedRun], *, bootstrap: Bootstrap) -> list[Gro
                 around=_differing(facts, every, method=False),
                 runs=bucket,
                 facts=facts,
+                conditions=conditions_of(facts, prompts=prompts_of(bucket[0], runs)),
                 answers=answers,
                 numbers=_numbers(bucket, answers, bootstrap),
                 categories=by_category(answers),
             )
         )
     return [_with_plain(group, groups) for group in groups]
-
-
-def facts_of(run: FinishedRun) -> dict[str, Any]:
-    """Everything that the numbers of a run may depend on, except the seed, by dotted key."""
-    config = {key: value for key, value in run.config.items() if key not in _APART}
-    if (config.get("drafter") or {}).get("name") == "none":  # then tree and rule do nothing
-        config = {key: value for key, value in config.items() if key not in ("tree", "accept")}
-    keys = sorted(answer.key for answer in run.answers)
-    machine = run.manifest.get("hardware") or {}
-    device = machine.get("cuda") or {}
-    return {
-        **flattened(config),
-        "task": run.task,
-        "prompts": hashlib.sha256(" ".join(keys).encode()).hexdigest()[:8],
-        "torch": (run.manifest.get("packages") or {}).get("torch"),
-        "commit": str((run.manifest.get("git") or {}).get("commit"))[:8],
-        "machine": device.get("device") or machine.get("cpu"),
-    }
 
 
 def _labels(every: Sequence[dict[str, Any]], runs: Sequence[Sequence[FinishedRun]]) -> list[str]:
@@ -155,7 +148,8 @@ def _is_named(axis: str, facts: dict[str, Any], every: Sequence[dict[str, Any]])
     key = f"{axis}.name"
     if key not in facts:
         return False
-    return axis in _NAMED or len({str(other.get(key)) for other in every}) > 1
+    words = {other[key] for other in every if key in other}  # plain decoding has no tree, no rule
+    return axis in _NAMED or len(words) > 1
 
 
 def _differs(key: str, facts: dict[str, Any], every: Sequence[dict[str, Any]]) -> bool:
@@ -210,18 +204,10 @@ def _with_plain(group: Group, every: Sequence[Group]) -> Group:
     if group.numbers.plain_ms is not None:
         return group
     for other in every:
-        if other.is_plain and _surroundings(other) == _surroundings(group):
+        if other.is_plain and other.shared_seeds(group):
             numbers = replace(group.numbers, plain_ms=other.numbers.pass_ms)
             return replace(group, numbers=numbers, plain_is_separate=True)
     return group
-
-
-def _surroundings(group: Group) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in group.facts.items()
-        if key.partition(".")[0] not in ("drafter", "tree", "accept")
-    }
 
 
 def _short(value: Any) -> str:

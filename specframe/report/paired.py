@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from specframe.measure.bootstrap import Bootstrap
+from specframe.report.comparable import comparable_sets
 from specframe.report.groups import Group
 from specframe.report.numbers import measure
 from specframe.report.reasons import versus
@@ -38,24 +39,27 @@ class PairedComparison:
 
 
 def compare(groups: Sequence[Group], *, bootstrap: Bootstrap) -> list[PairedComparison]:
-    """Compare all pairs, or each with the fastest where there are many."""
-    ranked = sorted(groups, key=lambda group: group.speed or 0.0, reverse=True)
-    pairs = list(combinations(ranked, 2))
-    if len(ranked) > MAX_ALL_PAIRS:
-        pairs = [(ranked[0], other) for other in ranked[1:]]
+    """Compare all pairs that can be, or each with the fastest of its set where there are many."""
+    pairs: list[tuple[Group, Group]] = []
+    for ordered in comparable_sets(groups):
+        every = list(combinations(ordered, 2))
+        against_fastest = [(ordered[0], other) for other in ordered[1:]]
+        pairs += every if len(ordered) <= MAX_ALL_PAIRS else against_fastest
     results = [compare_pair(*pair, bootstrap=bootstrap) for pair in pairs]
     return _adjusted([result for result in results if result is not None])
 
 
 def compare_pair(first: Group, second: Group, *, bootstrap: Bootstrap) -> PairedComparison | None:
-    """Compare two; None if they share no prompt, or were measured in different units."""
-    theirs = {answer.key: answer for answer in second.answers}
-    pairs = [(mine, theirs[mine.key]) for mine in first.answers if mine.key in theirs]
+    """Compare two; None if they share no prompt or were measured under different conditions."""
+    seeds = first.shared_seeds(second)
+    ours, its = first.answers_of(seeds), second.answers_of(seeds)
+    theirs = {answer.key: answer for answer in its}
+    pairs = [(mine, theirs[mine.key]) for mine in ours if mine.key in theirs]
     interleaved = all(x.base is not None and y.base is not None for x, y in pairs)
     logs, gaps = [], []
-    for mine, its in pairs:
-        speeds = _speed(mine, interleaved), _speed(its, interleaved)
-        lengths = mine.acceptance_length, its.acceptance_length
+    for mine, other in pairs:
+        speeds = _speed(mine, interleaved), _speed(other, interleaved)
+        lengths = mine.acceptance_length, other.acceptance_length
         if None in (*speeds, *lengths):
             continue
         logs.append(float(np.log(speeds[0]) - np.log(speeds[1])))  # type: ignore[arg-type]
@@ -76,14 +80,14 @@ def compare_pair(first: Group, second: Group, *, bootstrap: Bootstrap) -> Paired
         p_adjusted=None,
         length_gap=sum(gaps) / len(gaps),
         interleaved=interleaved,
-        reason=versus(_over(first, theirs), _over(second, {x.key: x for x in first.answers})),
+        reason=versus(_over(first, ours, theirs), _over(second, its, {x.key for x in ours})),
     )
 
 
-def _over(group: Group, keys: Container[str]) -> Group:
-    """The group with its numbers over the prompts of these keys."""
-    shared = [answer for answer in group.answers if answer.key in keys]
-    if len(shared) == len(group.answers):
+def _over(group: Group, answers: Sequence[ReportedAnswer], keys: Container[str]) -> Group:
+    """The group with its numbers over these answers, those to prompts of these keys."""
+    shared = [answer for answer in answers if answer.key in keys]
+    if answers is group.answers and len(shared) == len(answers):
         return group
     numbers = measure(shared, split=None, bootstrap=None)
     plain = numbers.plain_ms if numbers.plain_ms is not None else group.numbers.plain_ms

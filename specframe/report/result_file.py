@@ -16,6 +16,7 @@ from typing import Any
 
 from specframe.errors import ConfigError
 from specframe.measure.bootstrap import Bootstrap
+from specframe.report.conditions import check_one_table
 from specframe.report.runs import FinishedRun, find
 
 Values = dict[str, Any]  # of a JSON object
@@ -39,6 +40,7 @@ def result_of(folders: Sequence[Path]) -> Values:
                 "task=benchmark"
             )
     first = runs[0]
+    check_one_table(runs, named=(*_LABELS, "sampling"))
     comparison = first.summary.get("comparison") or {}
     return {
         "kind": "benchmark",

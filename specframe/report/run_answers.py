@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from specframe.errors import ConfigError
 from specframe.measure.clock import PHASES
 
 ROWS, GENERATIONS = "rows.jsonl", "generations.jsonl"
+METHOD, BASELINE = "method", "baseline"  # names of sides in the rows of a benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +62,16 @@ class ReportedAnswers:
     num_errors: int  # prompts that could not be answered
 
 
-def read_answers(folder: Path) -> ReportedAnswers | None:
+def read_answers(
+    folder: Path, *, side: str = METHOD, base: str | None = BASELINE
+) -> ReportedAnswers | None:
     """The answers in a run's folder; None if it holds no run.
 
+    side, base: of a benchmark, which side's answers, and the side of plain decoding beside them.
     A last line that a kill cut is left out. Raises ConfigError for a file in another format.
     """
     if (folder / ROWS).is_file():
-        return _read(folder / ROWS, _of_row)
+        return _read(folder / ROWS, partial(_of_row, side=side, base=base))
     if (folder / GENERATIONS).is_file():
         return _read(folder / GENERATIONS, _of_generation)
     return None
@@ -105,10 +110,10 @@ def _read(path: Path, make: Any) -> ReportedAnswers:
     return ReportedAnswers(answers=answers, num_errors=num_errors)
 
 
-def _of_row(line: dict[str, Any]) -> ReportedAnswer:
+def _of_row(line: dict[str, Any], *, side: str, base: str | None) -> ReportedAnswer:
     sides = line["sides"]
-    method = [turn["metrics"] for turn in sides["method"]]
-    base = [turn["metrics"] for turn in sides.get("baseline", [])]
+    method = [turn["metrics"] for turn in sides[side]]
+    plain = [turn["metrics"] for turn in sides.get(base, [])]
     depths = [
         [(answer["drafted"], answer["reached"], answer["accepted"]) for answer in turn["depths"]]
         for turn in method
@@ -117,7 +122,7 @@ def _of_row(line: dict[str, Any]) -> ReportedAnswer:
         key=f"benchmark {line['digest']}",
         category=line["category"],
         method=_cost(method),
-        base=_cost(base) if base else None,
+        base=_cost(plain) if plain else None,
         depths=add_depths(depths),
         phases_ms={},
     )

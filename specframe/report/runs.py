@@ -64,6 +64,11 @@ class RunList:
     runs: Sequence[FinishedRun]
     missing: Sequence[Missing]
 
+    @property
+    def folders(self) -> list[FinishedRun]:
+        """One run a folder: of a benchmark that compares several sides, its method alone."""
+        return list({run.folder: run for run in reversed(self.runs)}.values())[::-1]
+
 
 def find(folders: Sequence[Path], *, bootstrap: Bootstrap) -> RunList:
     """Read every run at or below `folders`. Raises ConfigError if there is none."""

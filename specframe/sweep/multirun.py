@@ -26,6 +26,9 @@ class Sweep:
     objective: str | None = None  # the number that the sweeper maximises, if it optimises
     code: int = 0  # exit code of a single run, or of what failed beside the points
     command: str = field(default_factory=lambda: uuid4().hex)  # marks the points of this command
+    num_points: int | None = None  # of the sweep, where that is known
+    num_ended: int = 0  # points that this process has run
+    seconds: float = 0.0  # that those took
     undo: ExitStack = field(default_factory=ExitStack)  # is closed when the command ends
 
 
@@ -47,11 +50,44 @@ def sweeping() -> Iterator[Sweep]:
         _running.reset(token)
 
 
+def _trials(config: DictConfig) -> int | None:
+    """The number of points of a sweeper that optimises, which is told it; None for another."""
+    trials = config.hydra.sweeper.get("n_trials")
+    return trials if isinstance(trials, int) else None
+
+
 def exit_with(code: int) -> None:
     """Let the command end with this code, once Hydra's callbacks have been called."""
     sweep = _running.get()
     if sweep is not None:
         sweep.code = sweep.code or code
+
+
+def place_of(number: int) -> str:
+    """Which point of how many, from 1 on, and about how long the rest takes: `2 of 6, ...`."""
+    sweep = _running.get()
+    if sweep is None or sweep.num_points is None:
+        return str(number + 1)
+    place = f"{number + 1} of {sweep.num_points}"
+    if not sweep.num_ended:
+        return place
+    left = sweep.seconds / sweep.num_ended * (sweep.num_points - number)
+    return f"{place}, about {_duration(left)} left"
+
+
+def point_ended(seconds: float) -> None:
+    """Take down how long a point took, for the time left; one that was reused is none."""
+    sweep = _running.get()
+    if sweep is not None:
+        sweep.num_ended += 1
+        sweep.seconds += seconds
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}" if unit == "h" else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 class SweepStart(Callback):
@@ -64,4 +100,9 @@ class SweepStart(Callback):
             sweep.directory = Path(config.hydra.sweep.dir).absolute()
             sweeper = Sweeper.of(config.hydra.sweeper, objective=str(config.get(OBJECTIVE)))
             sweep.objective = sweeper.objective if sweeper.optimises else None
-            sweep.undo.enter_context(points_by_weights())
+            sweep.num_points = _trials(config)
+
+            def counted(count: int) -> None:
+                sweep.num_points = count
+
+            sweep.undo.enter_context(points_by_weights(counted))

@@ -27,8 +27,8 @@ def by_weights(points: Sequence[list[str]]) -> list[list[str]]:
 
 
 @contextmanager
-def points_by_weights() -> Iterator[None]:
-    """Make Hydra's own sweeper use that order.
+def points_by_weights(counted: Callable[[int], None]) -> Iterator[None]:
+    """Make Hydra's own sweeper use that order; `counted` is told the number of points.
 
     Hydra takes sweepers from packages of its own name only, so its class is changed for the time of
     one sweep. It is looked up when the sweep starts, since Hydra's search for plugins makes that
@@ -36,18 +36,21 @@ def points_by_weights() -> Iterator[None]:
     """
     sweeper = importlib.import_module(_SWEEPERS).BasicSweeper
     original = sweeper.split_arguments
-    sweeper.split_arguments = staticmethod(_sorted_batches(original))
+    sweeper.split_arguments = staticmethod(_sorted_batches(original, counted))
     try:
         yield
     finally:
         sweeper.split_arguments = staticmethod(original)
 
 
-def _sorted_batches(split: Callable[..., Any]) -> Callable[..., Any]:
+def _sorted_batches(
+    split: Callable[..., Any], counted: Callable[[int], None]
+) -> Callable[..., Any]:
     """`split_arguments` with sorted points; a batch then has points of one model, if it can."""
 
     def batches(overrides: Any, max_batch_size: int | None) -> list[list[list[str]]]:
         points = by_weights([point for batch in split(overrides, None) for point in batch])
+        counted(len(points))
         size = max_batch_size or max(len(points), 1)
         return [points[start : start + size] for start in range(0, len(points), size)]
 

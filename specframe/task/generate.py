@@ -19,6 +19,7 @@ from specframe.session.events import Event
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.answer import Colour, Display, one_line
+from specframe.terminal.payoff import payoff
 from specframe.terminal.progress import duration
 from specframe.trace.base import TracedPrompt, Tracer
 
@@ -55,6 +56,7 @@ class Generate(Task):
 
     def run(self, job: Job) -> int:
         records, engine = _records(job), job.trace.traced_engine(job.engine)
+        tree = job.engine.components.tree
         display = Display(colour=self.colour)
         opened = job.trace.open(engine, job.output_dir, job.config)
         with opened as recorder, Results(job, recorder) as results:
@@ -65,13 +67,14 @@ class Generate(Task):
                 if results.reasons:
                     display.table(results.summary, results.reasons)
                     display.note(f"written to {os.path.relpath(job.output_dir)}")
+                    display.say(payoff(tree, results.summary, context=results.context))
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
         self, engine: Engine, records: Sequence[PromptRecord], display: Display, results: Results
     ) -> None:
         if self.stream:
-            display.legend()
+            display.legend(rejected=display.shows_rejected(self.show_rejected))
         for number, record in enumerate(records, start=1):
             if len(records) > 1:
                 left = _time_left(results.summary, number - 1, len(records))
@@ -121,7 +124,7 @@ class Generate(Task):
     ) -> Generation:
         if not self.stream:
             return engine.generate(tokens, observers=watchers)
-        rejected = display.coloured if self.show_rejected == "auto" else self.show_rejected
+        rejected = display.shows_rejected(self.show_rejected)
         events = _Stream(engine.stream(tokens, observers=watchers, show_rejected=rejected))
         display.answer(iter(events))
         assert events.result is not None
@@ -168,6 +171,7 @@ class Results:
         self.summary = RunSummary(job.engine.components.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
+        self.context = 0  # tokens in the cache half-way through the latest answer
         self._folder = job.output_dir
         self._drafter = job.engine.components.drafter
 
@@ -200,6 +204,7 @@ class Results:
         self.summary.add(metrics, warm=warm)
         self.reasons.append(answer.finish_reason)
         self.last = metrics
+        self.context = len(answer.prompt_tokens) + len(answer.tokens) // 2
         self._write_line(
             {
                 "prompt": entry.text,

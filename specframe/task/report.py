@@ -11,12 +11,18 @@ from specframe.errors import ConfigError
 from specframe.measure.bootstrap import Bootstrap
 from specframe.registry import Range
 from specframe.report.cells import counted
+from specframe.report.comparable import ranked
 from specframe.report.groups import group_runs
-from specframe.report.page import Content, render
+from specframe.report.page import render
 from specframe.report.paired import compare
+from specframe.report.run_sides import with_sides
 from specframe.report.runs import FinishedRun, find
+from specframe.report.summary import Content
 from specframe.report.traces import TraceReader
 from specframe.task.base import TASKS, Job, Task
+from specframe.terminal.progress import StepProgress
+
+_STAGES = 5  # of making a report, for its progress
 
 
 @TASKS.register("report")
@@ -59,22 +65,38 @@ class Report(Task):
                 raise ConfigError(f"task.runs={folder}: no such folder; give a run's or a sweep's")
 
     def run(self, job: Job) -> int:
-        listed = find([Path(folder) for folder in self.runs], bootstrap=self.bootstrap)
-        groups = group_runs(listed.runs, bootstrap=self.bootstrap)
-        content = Content(
-            title=self.title or ", ".join(Path(folder).resolve().name for folder in self.runs),
-            listed=listed,
-            groups=groups,
-            comparisons=compare(groups, bootstrap=self.bootstrap),
-            confidence=self.bootstrap.confidence,
-            traces=self._traces(listed.runs),
-        )
+        with StepProgress("report", total=_STAGES) as progress:
+            progress.begin("reading runs")
+            runs = find([Path(folder) for folder in self.runs], bootstrap=self.bootstrap)
+            listed = with_sides(runs, bootstrap=self.bootstrap)
+            progress.add(1)
+            progress.begin("sorting configurations")
+            groups = ranked(group_runs(listed.runs, bootstrap=self.bootstrap))
+            progress.add(1)
+            progress.begin("comparing pairs")
+            comparisons = compare(groups, bootstrap=self.bootstrap)
+            progress.add(1)
+            progress.begin("reading traces")
+            traces = self._traces(listed.runs)
+            progress.add(1)
+            progress.begin("drawing")
+            page = render(
+                Content(
+                    title=self.title or ", ".join(Path(one).resolve().name for one in self.runs),
+                    listed=listed,
+                    groups=groups,
+                    comparisons=comparisons,
+                    confidence=self.bootstrap.confidence,
+                    traces=traces,
+                )
+            )
+            progress.add(1)
         path = job.output_dir / self.output
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(render(content), encoding="utf-8", errors="xmlcharrefreplace")
+        partial.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
         os.replace(partial, path)
-        print(f"{counted(len(listed.runs), 'run')}, {counted(len(groups), 'configuration')}")
+        print(f"{counted(len(listed.folders), 'run')}, {counted(len(groups), 'configuration')}")
         print(f"written to {os.path.relpath(path)}")
         return 0
 

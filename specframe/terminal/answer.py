@@ -72,10 +72,18 @@ class Display:
         )
         self._tail = "\n\n"  # the last two characters; the start counts as a blank line
 
-    def legend(self) -> None:
-        """Write what the colours mean; nothing without colour."""
+    def shows_rejected(self, wish: bool | Literal["auto"]) -> bool:
+        """Whether answers show the tokens that were rejected; `auto`: where there is colour."""
+        return self.coloured if wish == "auto" else wish
+
+    def legend(self, *, rejected: bool) -> None:
+        """Write what the colours mean; nothing without colour.
+
+        rejected: whether answers show the tokens that were rejected.
+        """
         if self.coloured:
-            words = [STYLES[kind].render(word) for kind, word in _LEGEND.items()]
+            shown = {kind: word for kind, word in _LEGEND.items() if rejected or kind != "rejected"}
+            words = [STYLES[kind].render(word) for kind, word in shown.items()]
             self._write("  ".join(words) + "\n\n")
 
     def heading(self, text: str) -> None:
@@ -105,6 +113,11 @@ class Display:
         """Write a dim line below an answer."""
         self.end_line()
         self._write(self._styled(plain(text), Style(dim=True)) + "\n")
+
+    def say(self, sentence: str) -> None:
+        """Write a sentence on a line of its own; nothing for an empty one."""
+        self.end_line()
+        self._write(plain(sentence) + "\n" if sentence else "")
 
     def end_line(self) -> None:
         """End the current line, unless it is empty."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console
@@ -12,8 +15,9 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     TextColumn,
-    TimeRemainingColumn,
+    TimeElapsedColumn,
 )
 
 _LINE_EVERY_S = 30.0  # seconds between two plain lines where there is no terminal
@@ -40,14 +44,69 @@ class _Bar:
 
 
 class StepProgress(_Bar):
-    """Counts the steps of a measurement, with the time left. Silent where there is no terminal."""
+    """Counts the steps of a work, with what is being done and the time left.
 
-    def __init__(self, name: str, *, total: int) -> None:
-        super().__init__(name, total=total, done=0, last_column=TimeRemainingColumn())
+    done: steps of an earlier run, which do not enter the time left.
+    """
+
+    def __init__(self, name: str, *, total: int, done: int = 0) -> None:
+        columns = TextColumn("{task.fields[note]}")
+        super().__init__(name, total=total, done=done, last_column=columns)
+        self.name = name
+        self.total = total
+        self.done = self._done_before = done
+        self._what = ""
+        self._start_s = self._shown_s = time.monotonic()
 
     def add(self, count: int) -> None:
         """Report that `count` more steps are done."""
-        self.bar.advance(self.row, count)
+        self.done += count
+        self._show()
+
+    def begin(self, what: str) -> None:
+        """Report what is being done from now on."""
+        self._what = what
+        self._show()
+
+    def note(self) -> str:
+        """What is being done, and about how long the rest will take."""
+        new = self.done - self._done_before
+        parts = [self._what]
+        if new > 0 and self.done < self.total:
+            pace = (time.monotonic() - self._start_s) / new
+            parts.append(f"about {duration(pace * (self.total - self.done))} left")
+        return ", ".join(part for part in parts if part)
+
+    def _show(self) -> None:
+        if not self.bar.disable:
+            self.bar.update(self.row, completed=self.done, note=self.note())
+        elif time.monotonic() - self._shown_s >= _LINE_EVERY_S:
+            self._shown_s = time.monotonic()
+            note = self.note()
+            sys.stderr.write(f"{self.name}: {self.done}/{self.total}{note and f', {note}'}\n")
+            sys.stderr.flush()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show that something goes on for a while, with the seconds; elsewhere a line if it is long.
+
+    Lines that are written to standard error meanwhile stand above.
+    """
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (SpinnerColumn(), TextColumn(what), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            bar.add_task(what, total=None)
+            yield
+        return
+    timer = threading.Timer(_LINE_EVERY_S, sys.stderr.write, [f"specframe: still {what}\n"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class PromptProgress(_Bar):

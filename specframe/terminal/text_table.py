@@ -61,6 +61,11 @@ def with_interval(number: float | None, ends: Sequence[float] | None) -> str:
     return shown(number) + ("" if ends is None else f" [{ends[0]:.2f}, {ends[1]:.2f}]")
 
 
+def counted(many: int, thing: str) -> str:
+    """A number and its noun: `1 answer`, `2 answers`."""
+    return f"{many} {thing}{'' if many == 1 else 's'}"
+
+
 def percent(share: float | None) -> str:
     """A share in percent; nothing for None."""
     return "" if share is None else f"{100 * share:.1f} %"

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import (
     EarlyStopping,
     LearningRateMonitor,
     ModelCheckpoint,
-    RichProgressBar,
 )
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
@@ -27,9 +23,9 @@ from specframe.errors import ConfigError
 from specframe.storage.differences import first_difference
 from specframe.training.head_module import HeadInTraining
 from specframe.training.loader import AnswerLoader
+from specframe.training.training_progress import TrainingProgress
 
 MONITOR = "val/acceptance_length"
-_LINE_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +118,7 @@ def _trainer(module: HeadInTraining, settings: TrainerSettings, folder: Path) ->
     callbacks: list[Callback] = [LearningRateMonitor(logging_interval="step")]
     if settings.patience is not None:
         callbacks.append(EarlyStopping(monitor=MONITOR, mode="max", patience=settings.patience))
-    terminal = sys.stdout.isatty()
-    callbacks.append(RichProgressBar() if terminal else ProgressLines(steps))
+    callbacks.append(TrainingProgress(steps // interval * interval))
     callbacks += _checkpoints(folder / "checkpoints")
     logs = folder / "logs"
     return Trainer(
@@ -145,7 +140,7 @@ def _trainer(module: HeadInTraining, settings: TrainerSettings, folder: Path) ->
         gradient_clip_val=module.schedule.clip,
         gradient_clip_algorithm=None if module.schedule.clip is None else "value",
         use_distributed_sampler=False,
-        enable_progress_bar=terminal,
+        enable_progress_bar=False,  # ours speaks of steps, not of epochs
         enable_model_summary=False,
         default_root_dir=folder,
     )
@@ -185,48 +180,6 @@ def _best(trainer: Trainer) -> Path:
     ]
     assert paths and paths[0], "every run ends with a validation"
     return Path(paths[0])
-
-
-class ProgressLines(Callback):
-    """Progress where there is no terminal: a line every 30 s, and a line for every validation."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._start = self._shown = time.monotonic()
-        self._first: int | None = None
-
-    def on_train_batch_end(
-        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        done = trainer.global_step
-        if not trainer.is_global_zero:
-            return
-        if self._first is None:
-            self._first, self._start = done - 1, time.monotonic()
-        if time.monotonic() - self._shown < _LINE_EVERY_S or done == self._first + 1:
-            return
-        self._shown = time.monotonic()
-        pace = (self._shown - self._start) / (done - self._first - 1)
-        left = pace * (self._steps - done)
-        loss = trainer.callback_metrics.get("train/loss")
-        shown = "" if loss is None else f", loss {float(loss):.4f}"
-        sys.stderr.write(
-            f"train: step {done}/{self._steps}{shown}, {pace:.2f} s a step, "
-            f"about {left / 60:.0f} min left\n"
-        )
-        sys.stderr.flush()
-
-    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
-        if not trainer.is_global_zero:
-            return
-        numbers = {
-            name.removeprefix("val/"): float(value)
-            for name, value in trainer.callback_metrics.items()
-            if name.startswith("val/")
-        }
-        parts = [f"{name} {numbers[name]:.3f}" for name in numbers if not name.startswith("top_")]
-        sys.stderr.write(f"train: step {trainer.global_step}: held-out {', '.join(parts)}\n")
-        sys.stderr.flush()
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specframe.measure.bootstrap import Bootstrap
+from specframe.report.comparable import comparable_sets, conditions_of_sets, ranked
+from specframe.report.conditions import apart_sentence
 from specframe.report.groups import Group, differences, group_runs
-from specframe.report.paired import compare, signed_rank
+from specframe.report.paired import compare, compare_pair, signed_rank
 from specframe.report.reasons import versus, why
 from specframe.report.runs import find
 from tests.report.folders import Prompt, benchmark
@@ -122,13 +125,119 @@ def test_a_slower_machine_cancels(tmp_path: Path) -> None:
     assert found.ratio == pytest.approx(1)
 
 
-def test_pairs_are_matched_by_prompt(tmp_path: Path) -> None:
-    made = groups_of(tmp_path, (SLOW, {}), (SLOW[:3], {"tree__depth": 3}))
+def test_a_killed_run_is_paired_over_the_prompts_that_it_answered(tmp_path: Path) -> None:
+    benchmark(tmp_path / "a", SLOW)
+    killed = benchmark(tmp_path / "b", SLOW[:3], tree__depth=3) / "manifest.json"
+    killed.write_text(killed.read_text("utf-8").replace("finished", "interrupted"), "utf-8")
+    made = group_runs(find([tmp_path], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
     (found,) = compare(made, bootstrap=BOOTSTRAP)
     assert found.num_prompts == 3
     assert found.ratio == pytest.approx(1)
     assert "no difference to speak of" in found.reason
     assert found.p_value is None
+
+
+FASTER: list[Prompt] = [(20, 8, seconds / 2, plain) for _, _, seconds, plain in SLOW]
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("target.name", {"target": {"name": "random"}}),
+        ("sampling.temperature", {"sampling__temperature": 1.0}),
+        ("max_new_tokens", {"max_new_tokens": 16}),
+        ("seed", {"seed": 1}),
+        ("runtime.name", {"runtime": {"name": "packed"}}),
+        ("stop.strings", {"stop": {"strings": ["x"]}}),
+        ("raw", {"raw": True}),
+        ("cache.name", {"cache": {"name": "static"}}),
+    ],
+)
+def test_what_differs_around_the_method_is_never_compared(
+    key: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    made = groups_of(tmp_path, (SLOW, {}), (FASTER, {"tree__depth": 3, **changes}))
+    assert len(made) == 2
+    assert compare(made, bootstrap=BOOTSTRAP) == []
+    assert compare_pair(*made, bootstrap=BOOTSTRAP) is None
+    sets = comparable_sets(made)
+    assert [len(each) for each in sets] == [1, 1]
+    sentence = apart_sentence(conditions_of_sets(sets))
+    assert sentence.startswith("These runs form 2 groups, between which nothing is compared")
+    assert f"differ in {key} (" in sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "value"),
+    [
+        ("threads", ("hardware", "torch_threads"), 2),
+        ("machine", ("hardware", "cpu"), "another processor"),
+        ("dtype", ("target", "dtype"), "bfloat16"),
+        ("weights", ("target", "weights"), {"sha256": "ab"}),
+        ("torch", ("packages", "torch"), "2.14.0"),
+    ],
+)
+def test_what_the_manifest_says_of_the_machine_is_never_compared(
+    key: str, entry: tuple[str, str], value: Any, tmp_path: Path
+) -> None:
+    benchmark(tmp_path / "a", SLOW)
+    path = benchmark(tmp_path / "b", FASTER, tree__depth=3) / "manifest.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    manifest.setdefault(entry[0], {})[entry[1]] = value
+    path.write_text(json.dumps(manifest), "utf-8")
+    made = group_runs(find([tmp_path], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
+    assert compare(made, bootstrap=BOOTSTRAP) == []
+    assert f"differ in {key} (" in apart_sentence([group.conditions for group in made])
+
+
+def test_other_prompts_are_never_compared(tmp_path: Path) -> None:
+    made = groups_of(tmp_path, (SLOW, {}), (SLOW[:3], {"tree__depth": 3}))
+    assert compare(made, bootstrap=BOOTSTRAP) == []
+    assert "differ in prompts (" in apart_sentence([group.conditions for group in made])
+
+
+def test_pairs_are_of_the_seeds_that_both_have(tmp_path: Path) -> None:
+    slower: list[Prompt] = [(20, 10, 3 * seconds, plain) for _, _, seconds, plain in SLOW]
+    made = groups_of(
+        tmp_path, (SLOW, {}), (slower, {"seed": 1}), (FASTER, {"tree__depth": 3, "seed": 0})
+    )
+    assert len(comparable_sets(made)) == 1
+    (found,) = compare(made, bootstrap=BOOTSTRAP)
+    assert found.ratio == pytest.approx(2), "seed 1 was three times slower and has no partner"
+    assert "together 2.00 over all tokens" in found.reason
+
+
+def test_threads_make_configurations_of_their_own(tmp_path: Path) -> None:
+    benchmark(tmp_path / "a", SLOW)
+    path = benchmark(tmp_path / "b", SLOW, seed=1) / "manifest.json"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"torch_threads": 1', '"torch_threads": 2'), "utf-8")
+    runs = find([tmp_path], bootstrap=BOOTSTRAP).runs
+    assert len(group_runs(runs, bootstrap=BOOTSTRAP)) == 2
+
+
+def test_plain_decoding_of_another_length_is_no_measure(tmp_path: Path) -> None:
+    benchmark(tmp_path / "a", [(20, 10, 4.0, 0.0)] * 6, baseline=False)
+    plain = {"drafter": {"name": "none"}, "seed": 5}
+    benchmark(tmp_path / "b", [(20, 20, 2.0, 0.0)] * 6, baseline=False, **plain)
+    lm, _ = group_runs(find([tmp_path], bootstrap=BOOTSTRAP).runs, bootstrap=BOOTSTRAP)
+    assert lm.numbers.plain_ms is None and not lm.plain_is_separate
+
+
+def test_the_fastest_comes_first_in_its_set(tmp_path: Path) -> None:
+    made = ranked(
+        groups_of(
+            tmp_path,
+            (SLOW, {}),
+            (FASTER, {"max_new_tokens": 9}),
+            (FASTER, {"tree__depth": 3}),
+            ([(20, 20, 9.0, 0.0)] * 8, {"drafter": {"name": "none"}}),
+        )
+    )
+    assert [group.number for group in made] == [1, 2, 3, 4]
+    depths = [group.facts.get("tree.depth") for group in made]
+    assert depths == [3, None, 2, 2], "plain decoding is 1 between faster and slower ones"
+    assert made[3].facts["max_new_tokens"] == 9
 
 
 def test_many_tests_are_paid_for(tmp_path: Path) -> None:

@@ -93,6 +93,23 @@ def test_a_result_says_where_it_comes_from(run: Path, result: dict[str, Any]) ->
     assert (result["num_prompts"], result["max_new_tokens"], result["temperature"]) == (3, 8, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("max_new_tokens", 9), ("seed", 3), ("task.rounds", 2), ("stop.eos", [1])]
+)
+def test_one_table_holds_only_what_can_be_compared(
+    key: str, value: Any, run: Path, tmp_path: Path
+) -> None:
+    config = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]
+    *above, last = key.split(".")
+    place = config
+    for name in above:
+        place = place[name]
+    place[last] = value
+    points = [as_point(run, tmp_path / "a"), as_point(run, tmp_path / "b", config=config)]
+    with pytest.raises(ConfigError, match=f"{key}="):
+        result_of(points)
+
+
 def test_a_command_names_no_folder_of_a_machine() -> None:
     words = ["prompts=/data/set/a.jsonl", "task.compare=['drafter.path=/x/y/head tree=chain']"]
     told = command_of(["/home/me/specframe/__main__.py", *words, "drafter.path=runs/head"])

@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from pyarrow import parquet
 
 from specframe.errors import ConfigError
-from specframe.sweep.order import by_weights
+from specframe.sweep.multirun import place_of, point_ended, sweeping
+from specframe.sweep.order import by_weights, points_by_weights
 from specframe.sweep.point import (
     FAILED,
     OK,
@@ -290,3 +291,26 @@ def test_a_moved_folder_and_other_commands(tmp_path: Path) -> None:
         tmp_path / "b" / f"p{i}" for i in range(3)
     ]
     assert numbers_in(Path(points[0].directory))["acceptance_length"] == 2
+
+
+def test_a_point_says_which_of_how_many_it_is_and_what_is_left() -> None:
+    assert place_of(0) == "1", "a launcher's worker knows no sweep"
+    with sweeping() as sweep:
+        assert place_of(2) == "3"
+        sweep.num_points = 6
+        assert place_of(0) == "1 of 6"
+        point_ended(50.0)
+        point_ended(70.0)
+        assert place_of(2) == "3 of 6, about 4 min left"
+        assert place_of(5) == "6 of 6, about 60 s left"
+
+
+def test_hydras_sweeper_tells_the_number_of_points() -> None:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    told: list[int] = []
+    overrides = OverridesParser.create().parse_overrides(["seed=1,2,3", "tree=chain,dynamic"])
+    with points_by_weights(told.append):
+        batches = BasicSweeper.split_arguments(overrides, 4)
+    assert told == [6] and [len(batch) for batch in batches] == [4, 2]

@@ -476,7 +476,7 @@ def test_the_split_is_apart_and_covers_its_time(
     method = overall[METHOD]
     assert method["split"]["draft_ms"] >= 10 * method["num_steps"]
     assert method["prefill_s"] >= 6 * 0.02 and "draft_ms" not in method
-    assert "time of method (synchronised): prefill" in capsys.readouterr().out
+    assert "The time of the method, by a clock that waits: prefill" in capsys.readouterr().out
 
 
 def test_a_split_with_a_hole_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

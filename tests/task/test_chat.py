@@ -109,6 +109,21 @@ def test_a_turn_that_does_not_fit_is_one_line_and_left_out(
     assert told.endswith("; /reset forgets the conversation\n")
 
 
+@pytest.mark.parametrize("wish", [True, False])
+def test_the_colours_are_explained(
+    wish: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("abc\n"))
+    job = job_of(specframe.load(TOY), tmp_path)
+    Chat(system=None, colour="always", show_rejected=wish).run(job)
+    legend = capsys.readouterr().out.splitlines()[0]
+    assert "accepted" in legend and "corrected" in legend
+    assert ("rejected" in legend) == wish
+
+
 def test_the_first_turn_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chat(tmp_path, monkeypatch, "de\n", prompt="abc", system="f")
     first, second = lines(tmp_path)

@@ -214,10 +214,29 @@ def test_colours_of_the_field() -> None:
     )
 
 
+@pytest.mark.parametrize(("wish", "struck"), [(False, False), ("auto", True), (True, True)])
+def test_struck_out_tokens_can_be_turned_off(
+    wish: Any, struck: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, prompt="abc", colour="always", show_rejected=wish)
+    out = capsys.readouterr().out
+    legend, _, rest = out.partition("> abc")
+    assert ("rejected" in legend) == struck and "accepted" in legend
+    assert ("\x1b[9;31m" in rest) == struck
+
+
+def test_the_last_line_says_whether_drafting_paid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, prompt="abc")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "tokens a pass" in last and "plain decoding was not measured" in last
+
+
 def test_without_colour_only_the_text() -> None:
     out = io.StringIO()
     display = Display(colour="auto", out=out)
-    display.legend()
+    display.legend(rejected=True)
     display.answer(iter(events()))
     assert out.getvalue() == "The big ca\u241b[2Jt sat\non it\n"
 

@@ -247,7 +247,7 @@ def test_speed_from_end_to_end(
     assert len(found["method"]["categories"]) == 6
     left_out = comparison(tmp_path)["left_out"]
     assert list(left_out) == ["drafter=router tree=auto drafter.sources=[suffix,eagle3]"]
-    assert "left out: drafter=router" in capsys.readouterr().out
+    assert "Left out: drafter=router" in capsys.readouterr().out
 
 
 def test_no_peers_for_a_toy_is_one_line(command: Command) -> None:

@@ -121,6 +121,28 @@ def test_texts_are_never_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert 'id="trees"' in page
 
 
+def test_what_cannot_be_compared_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toy at temperature 0 was once ranked against a random model at temperature 1."""
+    benchmark(tmp_path / "runs/a", PROMPTS)
+    quick: list[Prompt] = [(20, 10, 0.2 + i / 50, 1.5) for i in range(7)]
+    other = {"target": {"name": "random"}, "sampling__temperature": 1.0, "max_new_tokens": 16}
+    benchmark(tmp_path / "runs/b", quick, tree__depth=3, **other)
+    page = report(tmp_path / "runs", monkeypatch)
+    assert "times as fast" not in page and "Pair by pair" not in page
+    for expected in (
+        "target.name (toy against random), sampling.temperature (0.0 against 1.0), "
+        "max_new_tokens (8 against 16).",
+        "Group 1: target.name=toy, sampling.temperature=0.0, max_new_tokens=8",
+        "Group 2: target.name=random",
+    ):
+        assert expected in page, expected
+    assert page.count('class="sortable" data-name="configurations"') == 2
+    benchmark(tmp_path / "runs/c", quick, tree__depth=3)
+    page = report(tmp_path / "runs", monkeypatch)
+    (line,) = re.findall("Group 1.*The fastest of 2 configurations is (.*?):", page)
+    assert "tree.depth=3" in line
+
+
 def test_points_without_numbers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark(tmp_path / "sweep/0", PROMPTS)
     (tmp_path / "sweep/1").mkdir()

@@ -81,7 +81,7 @@ function startTables() {
 
 // A dot of a picture lights its row; a click leads to its reason.
 function startDots() {
-  const rows = document.querySelector('[data-name="configurations"] tbody')?.rows ?? [];
+  const rows = document.querySelectorAll('[data-name="configurations"] tbody tr');
   for (const dot of document.querySelectorAll('g[id*="dot-"]')) {
     const number = dot.id.slice(dot.id.lastIndexOf("-") + 1);
     const row = [...rows].find((one) => one.cells[0].textContent.trim() === number);

@@ -13,13 +13,16 @@ from specframe.prompts.reader import PromptRecord
 from specframe.registry import Range
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
-from specframe.task.benchmark.comparison import Comparison, judge_sides
+from specframe.task.benchmark.comparison import Comparison, SideSummary, judge_sides
+from specframe.task.benchmark.conclusion import conclusion
 from specframe.task.benchmark.contest import Contest, Rules
 from specframe.task.benchmark.humaneval_check import code_is_right
+from specframe.task.benchmark.lineup import method_label
 from specframe.task.benchmark.paper import Expectation
 from specframe.task.benchmark.printout import comparison_printout, method_printout, show
 from specframe.task.benchmark.rows import ROWS, Row, RowFile, hash_of, read_reference, settings_of
 from specframe.task.benchmark.scoreboard import csv_rows, summary
+from specframe.task.benchmark.sides import Side
 from specframe.task.benchmark.verdict import BenchmarkVerdict, verdict_of
 from specframe.terminal.progress import PromptProgress
 from specframe.terminal.text_table import write_csv
@@ -133,11 +136,18 @@ class Benchmark(Task):
         verdict = verdict_of(rows, engine=job.engine, config=job.config, numbers=numbers)
         written = {**head, **numbers}
         printed = method_printout(numbers)
+        sides: list[tuple[Side, SideSummary]] = []
         if comparison is not None:
             summaries = comparison.summaries(rows)
+            sides = list(zip(comparison.sides, summaries, strict=False))  # none without an answer
             judge_sides(summaries, comparison.sides, verdict)
             written["comparison"] = comparison.as_dict(summaries)
             printed = comparison_printout(comparison, summaries) or printed
+        sides = (
+            list(zip(comparison.sides, summaries, strict=True)) if comparison and summaries else []
+        )
+        name = method_label(job.config)
+        verdict.conclusion = conclusion(numbers, name=name, sides=sides)
         write_json(job.output_dir / "summary.json", {**written, **verdict.as_dict()})
         write_csv(job.output_dir / "table.csv", csv_rows(numbers))
         show(printed, verdict, folder=job.output_dir)

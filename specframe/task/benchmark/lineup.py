@@ -191,8 +191,13 @@ def label_of(side: Side, config: dict[str, Any]) -> str:
     if side.name == BASELINE:
         return "drafter=none"
     if side.name == METHOD:
-        return f"drafter={config['drafter']['name']} tree={config['tree']['name']}"
+        return method_label(config)
     return side.name
+
+
+def method_label(config: dict[str, Any]) -> str:
+    """The name of the composed method in tables and sentences."""
+    return f"drafter={config['drafter']['name']} tree={config['tree']['name']}"
 
 
 def _axis(word: str) -> str:

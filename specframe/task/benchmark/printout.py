@@ -8,24 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from specframe.measure.clock import PHASES
+from specframe.task.benchmark.column_meanings import legend
 from specframe.task.benchmark.comparison import Comparison, SideSummary
 from specframe.task.benchmark.machine import memory_sentence
-from specframe.task.benchmark.passes import PassTimes
+from specframe.task.benchmark.pass_table import printed_passes
 from specframe.task.benchmark.scoreboard import OVERALL
 from specframe.task.benchmark.sides import BASELINE, METHOD
 from specframe.task.benchmark.verdict import BenchmarkVerdict
-from specframe.terminal.text_table import percent, plain_console, shown, text_table, with_interval
+from specframe.terminal.text_table import (
+    counted,
+    percent,
+    plain_console,
+    shown,
+    text_table,
+    with_interval,
+)
 
-_GB, _MB = 1e9, 1e6
+_MB = 1e6
 _WIDE = 150  # columns of a terminal in which the two tables of sides fit beside each other
 Numbers = dict[str, Any]
-Printed = Table | str
+Printed = Table | Text | str
 
 
 def show(printed: Sequence[Printed], verdict: BenchmarkVerdict, *, folder: Path) -> None:
-    """Print tables and lines, then what the verdict says, then the run's folder."""
+    """Print tables and lines, what the verdict says, the run's folder, and what came out."""
     console = plain_console()
     for part in printed:
         console.print(part, soft_wrap=isinstance(part, str))
@@ -34,6 +43,8 @@ def show(printed: Sequence[Printed], verdict: BenchmarkVerdict, *, folder: Path)
     for sentence in verdict.failures:
         console.print(f"FAILED: {sentence}", soft_wrap=True)
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
+    for sentence in verdict.conclusion:
+        console.print(sentence, soft_wrap=True)
 
 
 def method_printout(summary: Numbers) -> list[Printed]:
@@ -44,7 +55,9 @@ def method_printout(summary: Numbers) -> list[Printed]:
     tables = [_acceptance(summary), _speed(summary)]
     if overall[METHOD]["acceptance_by_depth"]:
         tables.append(_by_depth(overall[METHOD]))
-    return [*tables, _times(overall), *_method_lines(summary, overall)]
+    tables.append(_times(overall))
+    explained = (part for table in tables for part in (table, legend(table), ""))
+    return [*explained, *_method_lines(summary, overall)]
 
 
 def _acceptance(summary: Numbers) -> Table:
@@ -117,26 +130,29 @@ def _method_lines(summary: Numbers, overall: Numbers) -> Iterator[str]:
                 f"{key.removesuffix('_ms')} {percent(ms / split['wall_ms'])}"
                 for key, ms in phases.items()
             ]
-            yield f"time of {name} (synchronised): {', '.join(shares)}"
+            yield f"The time of the {name}, by a clock that waits: {', '.join(shares)}."
     for start, numbers in overall[METHOD].get("starts", {}).items():
         yield (
-            f"{numbers['num_answers']} answers began {start}: acceptance_length "
-            f"{shown(numbers['acceptance_length'])}, {shown(numbers['tokens_per_s'], 1)} tokens/s"
+            f"{counted(numbers['num_answers'], 'answer')} began {start}: "
+            f"{shown(numbers['acceptance_length'])} tokens a pass, "
+            f"{shown(numbers['tokens_per_s'], 1)} tokens/s."
         )
     logprobs = {name: side.get("target_logprob") for name, side in sides.items()}
     known = [f"{name} {mean:.3f}" for name, mean in logprobs.items() if mean is not None]
     if known:
-        yield f"mean log-probability under the target: {', '.join(known)}"
+        yield f"The mean log-probability of a token under the target: {', '.join(known)}."
     if "num_compared" in overall and overall["num_same_text"] < overall["num_compared"]:
         yield (
-            f"agreement with the exact text: {percent(overall['agreement_prefix'])} of tokens "
-            f"before the first difference, {percent(overall['agreement_tokens'])} place by place"
+            f"Of the tokens, {percent(overall['agreement_prefix'])} stand before the first "
+            f"difference from the exact text, and {percent(overall['agreement_tokens'])} are the "
+            "same place by place."
         )
     for score, right in overall.get("scores", {}).items():
         shares = [f"{name} {percent(right[name])}" for name in sides if name in right]
-        yield f"{score} right: {', '.join(shares)} of {right['num_judged']}"
+        judged = counted(right["num_judged"], "answer")
+        yield f"Right by its {score}, of {judged}: {', '.join(shares)}."
     if summary["peak_memory_bytes"] is not None:
-        yield f"peak memory {summary['peak_memory_bytes'] / _MB:.0f} MB"
+        yield f"The peak memory was {summary['peak_memory_bytes'] / _MB:.0f} MB."
 
 
 def _ranged(numbers: Numbers, key: str, side: Numbers) -> str:
@@ -148,19 +164,23 @@ def comparison_printout(comparison: Comparison, sides: Sequence[SideSummary]) ->
     printed: list[Printed] = []
     if sides:
         printed += _measured(comparison, sides)
-    return [*printed, *(f"left out: {s}: {why}" for s, why in comparison.lineup.left_out.items())]
+    return [*printed, *(f"Left out: {s}: {why}" for s, why in comparison.lineup.left_out.items())]
 
 
 def _measured(comparison: Comparison, sides: Sequence[SideSummary]) -> Iterator[Printed]:
-    yield from _sides(sides)
+    for table in _sides(sides):
+        yield from (table, legend(table), "")
     if any(len(side.categories) > 1 for side in sides):
-        yield "decoding over our own plain decoding, by category"
+        yield "Speed of decoding over our own plain decoding, by category:"
         yield _categories(sides)
     if any(side.steps for side in sides):
-        yield "ms of a step, by a clock that waits; gaps: share in which no kernel ran"
+        yield (
+            "Milliseconds of a step by phase, by a clock that waits for the device; gaps is the "
+            "share of the time in which no kernel ran:"
+        )
         yield _steps(sides, comparison.gaps or {})
     for times in comparison.passes:
-        yield from _passes(times)
+        yield from printed_passes(times)
     if comparison.memory is not None:
         yield memory_sentence(comparison.memory)
 
@@ -197,33 +217,6 @@ def _steps(sides: Sequence[SideSummary], gaps: dict[str, float | None]) -> Table
             times = [f"{ms:.3g}" for ms in (sum(phases), *phases)]
             rows.append((side.label, *times, percent(gaps.get(side.name)) or "n/a"))
     return text_table(["", "all", *PHASES, "gaps"], rows)
-
-
-def _passes(times: PassTimes) -> Iterator[Printed]:
-    yield (
-        f"ms of a pass behind {times.context} tokens: {times.target}, runtime={times.runtime}; "
-        f"a plain step {times.step_ms[0]:.3g}"
-    )
-    copy, moved = times.copy_bytes_per_s, times.moved
-    headings = ["rows", "ms", "of one row"]
-    for name in times.peers:
-        headings += [name, f"ours / {name} 1 row"]
-    headings += ["GB/s", "of a copy's"] if moved and copy else []
-    rows = []
-    for place, (count, ms) in enumerate(zip(times.rows, times.forward_ms, strict=True)):
-        cells = [str(count), f"{ms:.4g}", f"{ms / times.forward_ms[0]:.2f}"]
-        for theirs in times.peers.values():
-            cells += [f"{theirs[place]:.4g}", f"{ms / theirs[0]:.2f}"]
-        if moved and copy:
-            rate = 1e3 * moved[place] / ms
-            cells += [f"{rate / _GB:.1f}", f"{100 * rate / copy:.0f} %"]
-        rows.append(cells)
-    yield text_table(headings, rows, num_names=0, fold="names")
-    if moved and copy:
-        yield (
-            f"a pass has to read {moved[0] / _MB:.0f} MB of weights and keys; a copy here moves "
-            f"{copy / _GB:.1f} GB/s"
-        )
 
 
 # over plain: tokens/s with prefill over our plain decoding of the same target; decode: without it.

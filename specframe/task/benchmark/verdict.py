@@ -24,6 +24,7 @@ class BenchmarkVerdict:
 
     sentences: list[str] = field(default_factory=list)  # for the reader
     failures: list[str] = field(default_factory=list)  # each of them makes the exit code 1
+    conclusion: list[str] = field(default_factory=list)  # what came out, the last words
     expects: dict[str, Any] | None = None  # `Expectation.judge`
 
     @property
@@ -33,7 +34,12 @@ class BenchmarkVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
-        return {"notes": self.sentences, "failures": self.failures, "expects": self.expects}
+        return {
+            "notes": self.sentences,
+            "failures": self.failures,
+            "conclusion": self.conclusion,
+            "expects": self.expects,
+        }
 
 
 def verdict_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -26,6 +26,7 @@ from specframe.task.certify.text_checks import (
     perfect_drafter,
     seeded_text,
 )
+from specframe.terminal.progress import StepProgress
 
 _AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
 _PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
@@ -84,7 +85,7 @@ class Certify(Task):
             certificate = Certificate(
                 words={axis: job.config[axis]["name"] for axis in _AXES},
                 lossless=job.engine.components.accept.lossless,
-                checks=[_guarded(name, check) for name, check in self._checks(job)],
+                checks=_results(self._checks(job)),
             )
             certificate.show()
             certificate.write(job.output_dir / "certificate.json")
@@ -208,6 +209,17 @@ def _noted(check: Check, job: Job, engine: Engine) -> Check:
     name = job.config["drafter"]["name"]
     note = f"{check.finding}; on the toy, drafter=lm stands in for drafter={name}"
     return replace(check, finding=note)
+
+
+def _results(checks: Sequence[tuple[str, Callable[[], Check]]]) -> list[Check]:
+    """The results of all checks, with a word on which of them is running."""
+    results = []
+    with StepProgress("certify", total=len(checks)) as progress:
+        for name, check in checks:
+            progress.begin(name)
+            results.append(_guarded(name, check))
+            progress.add(1)
+    return results
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:

@@ -55,8 +55,9 @@ class Chat(Task):
 
     def run(self, job: Job) -> int:
         display = Display(colour=self.colour)
-        rejected = display.coloured if self.show_rejected == "auto" else self.show_rejected
+        rejected = display.shows_rejected(self.show_rejected)
         dialogue = Dialogue(engine=job.engine, system=self.system, show_rejected=rejected)
+        display.legend(rejected=rejected)
         with ChatFiles(job) as files:
             try:
                 for turn in _turns(job.prompt, display):

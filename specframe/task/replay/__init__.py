@@ -18,7 +18,7 @@ from specframe.task.base import TASKS, Job, Task
 from specframe.task.replay.recorded import Record, read_record
 from specframe.task.replay.scoring import Score, Scorer, scorer_of
 from specframe.task.replay.subtrees import check_kind, check_rule, check_within, unfit_message
-from specframe.terminal.progress import PromptProgress
+from specframe.terminal.progress import StepProgress
 from specframe.terminal.text_table import plain_console, shown, text_table, with_interval, write_csv
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
 
@@ -73,10 +73,16 @@ class Replay(Task):
         rule = _rule(job.config)
         scorer = scorer_of(rule, record.settings)
         rows = []
-        with PromptProgress("replay", total=len(policies), done=0) as progress:
+        answers = [answer for answer in record.answers if len(answer.tokens) > 1]
+        with StepProgress("replay", total=len(policies) * len(answers)) as progress:
             for policy in policies:
-                rows.append(self._row(job.config, record, policy, scorer))
-                progress.add_prompts(1)
+                progress.begin(f"depth {policy.depth}, {policy.max_nodes} rows")
+                scores = []
+                for answer in answers:
+                    best = scorer.best(answer, policy.max_nodes)
+                    scores.append((scorer.of(answer, policy), best))
+                    progress.add(1)
+                rows.append(self._row(job.config, policy, scorer, scores))
         replay = {
             "trace": str(record.folder),
             "recorded": record.settings,
@@ -111,21 +117,25 @@ class Replay(Task):
         return policies
 
     def _row(
-        self, config: dict[str, Any], record: Record, policy: TreePolicy, scorer: Scorer
+        self,
+        config: dict[str, Any],
+        policy: TreePolicy,
+        scorer: Scorer,
+        results: Sequence[tuple[Score, Score]],
     ) -> dict[str, Any]:
-        answers = [answer for answer in record.answers if len(answer.tokens) > 1]
-        scores = [scorer.of(answer, policy) for answer in answers]
+        """A line of the table; results: of each answer, its score and the best one there is."""
+        scores = [score for score, _ in results]
         tokens, steps = _columns(scores)
         num_drafted = sum(score.num_drafted for score in scores)
         num_accepted = sum(score.num_accepted for score in scores)
-        oracle = _columns([scorer.best(answer, policy.max_nodes) for answer in answers])
+        oracle = _columns([best for _, best in results])
         return {
             "tree": config["tree"]["name"],
             "accept": config["accept"]["name"],
             "depth": policy.depth,
             "max_nodes": policy.max_nodes,
             "estimate": scorer.estimate,
-            "num_prompts": len(answers),
+            "num_prompts": len(results),
             "acceptance_length": point_estimate(pooled, (tokens, steps)),
             "interval": self.bootstrap.interval(pooled, (tokens, steps)),
             "acceptance_length_mean_over_prompts": statistics.fmean(

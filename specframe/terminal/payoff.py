@@ -1,0 +1,55 @@
+"""Says in a sentence whether drafting paid in a run, as far as that is known."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from specframe.measure.metrics import RunSummary
+from specframe.planning.cost_table import CostTable
+
+_EVEN = 0.03  # costs are measured in a few seconds: nearer to 1 than this is no difference
+
+
+@runtime_checkable
+class KnowsCosts(Protocol):
+    """A tree policy that was given what steps cost on this machine."""
+
+    costs: CostTable
+
+
+def payoff(policy: object, summary: RunSummary, *, context: int) -> str:
+    """What a token took, beside the step of plain decoding that the policy's costs hold.
+
+    policy: of the run's trees; summary: of its answers; context: tokens in the cache, a mean.
+    "" where there was nothing to draft with, or the drafter was told the text.
+    """
+    total = summary.total
+    known = isinstance(policy, KnowsCosts) and len(policy.costs.rows) > 1
+    if total.synthetic or not total.num_steps or not (known or total.num_drafted):
+        return ""
+    if not total.num_drafted:
+        return (
+            "Nothing was drafted, since by the costs of this machine no draft was expected to pay: "
+            "this is plain decoding."
+        )
+    # Costs hold no text and no printing, which plain decoding would have as well.
+    token_ms = (1e3 * total.decode_s - total.phase_ms.get("host", 0.0)) / total.num_step_tokens
+    length = f"{total.acceptance_length:.2f} tokens a pass"
+    if not isinstance(policy, KnowsCosts):
+        return (
+            f"It emitted {length}, {token_ms:.1f} ms a token. Whether that is faster than plain "
+            "decoding was not measured: the same command with task=benchmark measures it."
+        )
+    plain_ms = policy.costs.step_ms(1, context)
+    ratio = plain_ms / token_ms
+    if abs(ratio - 1) < _EVEN:
+        verdict = "about as fast as plain decoding"
+    elif ratio > 1:
+        verdict = f"drafting paid: about {ratio:.2f} times plain decoding"
+    else:
+        verdict = f"drafting did not pay here: about {ratio:.2f} times plain decoding"
+    return (
+        f"It emitted {length}, {token_ms:.1f} ms a token, where a step of plain decoding takes "
+        f"{plain_ms:.1f} ms by the costs of this machine: {verdict}. task=benchmark measures both "
+        "side by side."
+    )
