@@ -60,7 +60,7 @@ ALLOWED: dict[str, str] = {
     "capture": "*.base components drafting law records types",
     "loop": "components law measure records session types",
     "session": "*.base capture components drafting errors kernel law loop measure models records "
-    "types",
+    "registry types",
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session tree.base types",
@@ -104,7 +104,8 @@ ORDER: dict[str, str] = {
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
     "tables page result_file readme_tables results",
-    "session": "batched events stopping lane engine warmup manifest",
+    "session": "arguments batched row_table generation stopping text_stream events lane engine "
+    "warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison printout",
