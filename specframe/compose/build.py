@@ -29,6 +29,7 @@ from specframe.compose.compatibility import (
     resolve_proposal,
 )
 from specframe.compose.derived_configs import draft_config, inner_config, undrafted_config
+from specframe.compose.foreign_notices import silence_notices
 from specframe.compose.loaded_models import LoadedModels, drafter_key
 from specframe.compose.overrides import checked_words, compose
 from specframe.compose.top_level_keys import bind_top_level, device_of
@@ -192,6 +193,7 @@ def plan(config: DictConfig, *, models: LoadedModels | None = None) -> Plan:
     models: what is loaded already; None: what this process has loaded. Raises ConfigError (keys,
     types, ranges, missing files) or IncompatibleComponents.
     """
+    silence_notices()
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     top, settings = bind_top_level(plain)
     device = device_of(top["device"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +17,6 @@ _BAD_QUANTIZATION = (AssertionError, AttributeError, KeyError, TypeError)
 
 def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> tuple[Any, Any]:
     """(model, tokenizer or None). Raises ValueError naming the path if there is no such model."""
-    # torchao, which transformers imports where it is installed, tells of kernels that it lacks.
-    for name in ("huggingface_hub", "torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     import transformers
 
     # Our own progress is shown where a model is made; loading it takes a second or two.
