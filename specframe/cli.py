@@ -17,6 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from specframe import __version__
 from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
 from specframe.compose.hydra_errors import FULL_ERROR, callback_failures, errors_raised
@@ -138,7 +139,10 @@ def main() -> None:
 
 
 def _compose_and_run(job: HydraJob) -> int:
-    _, words = _split(sys.argv[1:])
+    flags, words = _split(sys.argv[1:])
+    if "--version" in flags:  # Hydra would print its own
+        print(f"specframe {__version__}")
+        return 0
     try:
         bootstrap()
         check_installed(words)

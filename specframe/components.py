@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -17,6 +21,23 @@ from specframe.target.base import Target
 from specframe.tree.base import TreePolicy
 from specframe.types import Budget, Draft, How
 
+S = TypeVar("S")
+T = TypeVar("T")
+P = ParamSpec("P")
+# Engines of one process share models, whose kernels and graphs keep buffers between passes.
+_PASSES = threading.RLock()
+
+
+def exclusive(verb: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Decorator of a method that runs passes: one thread at a time, without gradients."""
+
+    @wraps(verb)
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with _PASSES, torch.inference_mode():
+            return verb(self, *args, **kwargs)
+
+    return run
+
 
 @dataclass(frozen=True, kw_only=True)
 class Components:
@@ -29,6 +50,9 @@ class Components:
     cache: CacheManager
     runtime: Runtime
     how: How  # how the nodes of a tree are made: `tree.proposal`, resolved
+    # Taken for a whole answer; an answer that is streamed gives way to a later one instead.
+    notices: set[str] = field(default_factory=set, repr=False, compare=False)  # said already
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     def check_prompt(self, prompt: Sequence[int]) -> None:
         """Raises ConfigError for a prompt that the target cannot read."""
@@ -55,29 +79,34 @@ class Components:
     def limit(self, prompt_length: int, max_new_tokens: int) -> int:
         """Tokens the context may reach: what was asked for, as far as every part has room.
 
-        The cache must be opened for the sequence. Raises ConfigError if the drafter falls short.
+        The cache must be opened for the sequence. A drafter of a shorter context ends none.
         """
         limit = prompt_length + max_new_tokens
         for room in (self.target.gives.max_positions, self.cache.capacity):
             if room is not None:
                 # The last token is emitted, never fed, so it needs no place of its own.
                 limit = min(limit, room + 1)
-        room = self.drafter.traits.max_positions
-        if room is not None and limit > room + 1:
-            raise ConfigError(
-                f"the drafter's context is {room} tokens, the run needs {limit - 1}; "
-                "shorten the prompt, lower max_new_tokens or use drafter=ngram"
-            )
         return limit
 
     def budget(self, length: int, limit: int) -> Budget:
-        """For a context of `length` tokens: no node that could not be emitted or stored."""
+        """For a context of `length` tokens: no node that could not be emitted, stored or drafted.
+
+        Says once that drafting has ended where the drafter's context does.
+        """
         rows, needs = self.tree.max_nodes, self.drafter.traits.needs
         if self.cache.capacity is not None:
             # A drafter that runs the target's own layers keeps its nodes in the target's cache.
             scratch = self.tree.max_expanded if needs.partial_layers else 0
             rows = min(rows, self.cache.capacity - self.cache.lengths[0] - scratch)
-        return Budget(rows=max(1, rows - needs.aux_rows), depth=limit - length - 1)
+        depth, room = limit - length - 1, self.drafter.traits.max_positions
+        if room is not None and depth > 0:
+            # Children need no place in the drafter's context, only the nodes that it reads do.
+            depth = min(depth, max(0, room - length + 1))
+            if depth == 0 and not self.notices:
+                text = f"the drafter's context is {room} tokens; the text goes on without a draft"
+                self.notices.add(text)
+                sys.stderr.write(f"specframe: {text}\n")
+        return Budget(rows=max(1, rows - needs.aux_rows), depth=depth)
 
     def has_room_for_aux(self, draft: Draft) -> bool:
         """Whether the drafter's auxiliary rows fit the cache beside the root, and are wanted."""
@@ -105,7 +134,13 @@ class Components:
         )
 
     def commit(self, record: StepRecord) -> None:
-        """Keep the keys of the root and of the accepted path, and forget the other fresh ones."""
+        """Keep the keys of the root and of the accepted path, and forget the other fresh ones.
+
+        A step that emits nothing keeps none: the root goes on to be the last token of the context.
+        """
+        if not record.tokens:
+            self.cache.discard(0)
+            return
         draft, rows = record.draft, [0, *record.path]
         moved = not draft.in_order or rows != list(range(len(rows)))
         assert draft.slots is not None

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import torch
-
-from specframe.components import Components
+from specframe.components import Components, exclusive
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.measure.clock import Clock
@@ -41,6 +39,7 @@ class Decoding:
         streams: Callable[[int], Streams],
         observers: Sequence[Observer] = (),
         clock: Clock | None = None,
+        log_probs: bool = False,
     ) -> None:
         self.components = components
         self.max_new_tokens = max_new_tokens
@@ -49,6 +48,7 @@ class Decoding:
         self._stopping = stopping
         self._make_streams = streams
         self._observers: tuple[Observer, ...] = (components.drafter, components.tree, *observers)
+        self._log_probs = log_probs
         self._lane: Lane | None = None
 
     def run(self, prompt: Sequence[int], *, sequence: int = 0) -> Iterator[Emission]:
@@ -58,7 +58,7 @@ class Decoding:
             record = self.step()
             yield Emission(record.tokens, record)
 
-    @torch.inference_mode()
+    @exclusive
     def step(self) -> StepRecord:
         """One draft, one verify pass; emits at least one token. Not to be called once finished."""
         assert self.finish_reason is None, "the sequence is finished"
@@ -109,9 +109,9 @@ class Decoding:
         clock.mark("host")
         return record
 
-    @torch.inference_mode()
+    @exclusive
     def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
-        """Prefill and emit one token. Raises ConfigError for a prompt that does not fit."""
+        """Prefill; emit one token, if any is allowed. Raises ConfigError for a prompt too long."""
         parts, clock = self.components, self.clock
         parts.check_prompt(prompt)
         columns = parts.max_columns(len(prompt), self.max_new_tokens)
@@ -124,20 +124,21 @@ class Decoding:
             sampling=self._make_sampling(len(prompt)),
             rng=self._make_streams(sequence),
             stopping=self._stopping,
+            log_probs=[] if self._log_probs else None,
         )
         clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.traits.needs.taps)
-        token, code, finite = lane.first_token(out)
+        first, finite = lane.first_token(out)
         clock.mark("verify")
         parts.check_finite(finite)
-        lane.context.extend([token])
-        lane.finish_reason = self._stopping.reason(code)
-        parts.drafter.begin(lane.context, out)
-        parts.tree.begin(lane.context)
+        lane.context.extend(first)
+        if first:
+            parts.drafter.begin(lane.context, out)
+            parts.tree.begin(lane.context)
         clock.mark("host")
-        return [token]
+        return first
 
-    @torch.inference_mode()
+    @exclusive
     def truncate(self, length: int, tail: Sequence[int] = ()) -> None:
         """Go back to `length` tokens of the context, then append `tail` as if it was emitted.
 

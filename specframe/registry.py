@@ -160,6 +160,11 @@ class Registry(Generic[T]):
         return importlib.util.find_spec(f"{self.package}.{name}") is not None
 
 
+def word_of(component: object) -> str:
+    """The word of a component as its file spells it; its class where it has no file."""
+    return _stem(type(component)) or type(component).__name__
+
+
 def _identity(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 

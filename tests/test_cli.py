@@ -473,3 +473,9 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     )
     assert done.stdout.endswith("done\n")
     assert "Error" not in done.stderr
+
+
+def test_the_version_is_our_own(command: Command) -> None:
+    for words in (["--version"], ["-m", "--version", "tree=chain"]):
+        done = command(*words)
+        assert (done.code, done.out, done.err) == (0, f"specframe {specframe.__version__}\n", "")

@@ -27,7 +27,7 @@ WHERE = {
     "do stop conditions cut a verdict": ("session/lane.py", "def read"),
     "does a text end": ("session/stopping.py", "class Stopping"),
     "is the engine of the Python API": ("session/engine.py", "class Engine"),
-    "is text streamed token by token": ("session/engine.py", "class TextStream"),
+    "is text streamed token by token": ("session/text_stream.py", "class TextStream"),
     "is top-p applied": ("law/sampling.py", "top_p"),
     "is the target's law made at a node": ("law/target_laws.py", "class Laws"),
     "is the noise keyed": ("law/streams.py", "class Streams"),

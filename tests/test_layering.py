@@ -23,7 +23,7 @@ GROUPS = (*AXES, "tracker", "train")  # folders whose modules are words of the c
 
 # Package -> the packages of ours that its modules may import. `*.base`: the contract of any axis.
 ALLOWED: dict[str, str] = {
-    "": "compose",  # on demand: specframe.load
+    "": "api compose",  # on demand: specframe.load
     "__main__": "cli",
     # What everything stands on.
     "errors": "",
@@ -60,7 +60,7 @@ ALLOWED: dict[str, str] = {
     "capture": "*.base components drafting law records types",
     "loop": "components law measure records session types",
     "session": "*.base capture components drafting errors kernel law loop measure models records "
-    "storage types",
+    "registry storage types",
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session tree.base types",
@@ -86,11 +86,12 @@ ALLOWED: dict[str, str] = {
     "tracker": "*.base sweep",
     "train": "*.base errors heads registry training",
     "tree": "*.base capture drafting heads lookup planning records registry types",
+    "api": "compose errors measure report session sweep",
 }
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
-    "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
-    "overrides axes compatibility derived_configs loaded_models build run_task",
+    "compose": "foreign_notices hydra_errors binding catalogue top_level_keys nested_options "
+    "key_check explain overrides axes compatibility derived_configs loaded_models build run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
     "rank_accuracy provider",
     "buffers": "launches tensor_passes contiguous_pass contiguous",
@@ -106,12 +107,14 @@ ORDER: dict[str, str] = {
     "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
     "lossiness cells marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
-    "session": "batched events stopping lane engine warmup model_facts manifest",
+    "session": "arguments batched row_table generation events stopping text_stream lane engine "
+    "warmup model_facts manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison conclusion column_meanings pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module training_progress fit course",
+    "api": "run_result task_tables tasks",
 }
 # Package from elsewhere -> the modules of ours that may import it.
 OUTSIDE: dict[str, str] = {

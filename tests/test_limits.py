@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
 
 from specframe.cache.static import StaticCache as StaticCache
-from specframe.drafter.base import Traits
+from specframe.drafter.base import Drafter, Traits
+from specframe.drafter.cascade import Cascade
+from specframe.drafter.ouroboros import Ouroboros
+from specframe.drafter.router import Router
+from specframe.measure.meter import Meter
+from specframe.records import StepRecord
 from specframe.target.hf import HF
+from specframe.target.toy import Toy
 from specframe.types import AuxRows, Budget, Draft, Needs
 from tests.small_models import (
     CACHE_MAKERS,
+    CPU,
     PROMPT,
     RUNTIME,
     VOCAB,
@@ -26,6 +34,7 @@ from tests.small_models import (
     model,
     oracle,
     raw,
+    sampling_config,
     stop_config,
     target,
     toy,
@@ -91,12 +100,104 @@ def test_end_of_the_context(cache: str) -> None:
     assert composed.cache.extents[0] == 0
 
 
-def test_draft_with_a_short_context_is_refused() -> None:
-    small = toy(blend=0.1, max_positions=10)
-    composed = Composition(target=toy(), drafter=lm_of(small, toy()))
-    decode(composed, (1, 2), 9)
-    with pytest.raises(ValueError, match=r"drafter's context is 10 tokens, the run needs 11"):
-        decode(composed, (1, 2), 10)
+ROOM = 10  # tokens of a short draft's context
+
+
+def short(kind: str, large: Toy, room: int = ROOM) -> Drafter:
+    """A drafter whose context ends before the run's."""
+    small = toy(blend=0.0 if kind == "perfect" else 0.2, max_positions=room)
+    if kind == "cascade":
+        inner = Composition(target=small).decoding(64)
+        return Cascade(inner=inner, model=small, target=large, length=4)
+    if kind == "ouroboros":
+        numbers = {"draft_tokens": 4, "window": 4, "ngram": 3, "phrases": 2}
+        return Ouroboros(
+            model=small,
+            target=large,
+            new_cache=CACHE_MAKERS["dynamic"],
+            layers=None,
+            trust_vocabulary=False,
+            keep_pool=False,
+            **numbers,
+        )
+    return lm_of(small, large)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
+@pytest.mark.parametrize("kind", ["lm", "perfect", "cascade", "ouroboros"])
+def test_drafting_ends_where_the_drafters_context_does(
+    kind: str, tree: str, temperature: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = toy()
+    sampling = sampling_config(temperature)
+    plain = Composition(target=large, sampling=sampling)
+    composed = Composition(
+        target=large, drafter=short(kind, large), tree=tree_of(tree), sampling=sampling
+    )
+    engine = composed.engine(16)  # one run, which says it once
+    for length in (2, 7, 9, 10, 11, 14):
+        prompt = [place % 6 for place in range(length)]
+        meter, steps = Meter(CPU), StepsSeen()
+        meter.begin()
+        answer = engine.generate(prompt, observers=[meter, steps])
+        assert answer.tokens == decode(plain, prompt, 16).tokens
+        assert answer.finish_reason == "length"
+        assert all(drafted == 0 for before, drafted in steps.drafted if before > ROOM)
+        assert all(depth <= ROOM - before + 1 for before, depth in steps.depths if depth)
+        inside = [drafted for before, drafted in steps.drafted if before <= ROOM]
+        assert all(inside), "it drafts up to its last place"
+        assert meter.end().num_drafted == sum(inside)
+    said = capsys.readouterr().err
+    assert said == (
+        f"specframe: the drafter's context is {ROOM} tokens; the text goes on without a draft\n"
+    )
+
+
+class StepsSeen:
+    """What was drafted at each step, by the tokens of the context before it."""
+
+    def __init__(self) -> None:
+        self.drafted: list[tuple[int, int]] = []
+        self.depths: list[tuple[int, int]] = []
+
+    def observe(self, record: StepRecord) -> None:
+        live = record.draft.depths[record.draft.alive]
+        self.drafted.append((record.length_before, int((live > 0).sum())))
+        self.depths.append((record.length_before, int(live.max())))
+
+
+def test_a_perfect_draft_is_accepted_up_to_its_last_place() -> None:
+    large = toy()
+    composed = Composition(target=large, drafter=short("perfect", large))
+    records = decode(composed, (1, 2), 20).records
+    assert [(one.length_before, one.num_accepted) for one in records] == [
+        (3, 4),
+        (8, 3),
+        *((length, 0) for length in range(12, 22)),
+    ]
+
+
+@pytest.mark.parametrize("tree", ["chain", "static", "dynamic", "native"])
+@pytest.mark.parametrize("mode", ["pick", "merge"])
+def test_a_router_is_bound_by_its_longest_member(
+    mode: Literal["pick", "merge"], tree: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = toy()
+    parts = [short("lm", large, 8), short("ouroboros", large, 12)]
+    router = Router(sources=parts, mode=mode, min_match=1)
+    assert router.traits.max_positions == 12
+    composed = Composition(target=large, drafter=router, tree=tree_of(tree))
+    steps = StepsSeen()
+    answer = composed.engine(20).generate((1, 2), observers=[steps])
+    assert answer.tokens == decode(Composition(target=large), (1, 2), 20).tokens
+    assert all(bool(drafted) == (before <= 12) for before, drafted in steps.drafted)
+    assert "context is 12 tokens" in capsys.readouterr().err
+    free = Router(sources=[drafter_of("ngram", "toy"), parts[0]], mode=mode, min_match=1)
+    assert free.traits.max_positions is None
+    composed = Composition(target=large, drafter=free, tree=tree_of(tree))
+    assert composed.engine(20).generate((1, 2)).tokens == answer.tokens
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("kind", ["ngram", "noisy", "perfect"])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -28,12 +29,13 @@ from specframe.compose.compatibility import (
     resolve_proposal,
 )
 from specframe.compose.derived_configs import draft_config, inner_config, undrafted_config
+from specframe.compose.foreign_notices import silence_notices
 from specframe.compose.loaded_models import LoadedModels, drafter_key
-from specframe.compose.overrides import compose
+from specframe.compose.overrides import checked_words, compose
 from specframe.compose.top_level_keys import bind_top_level, device_of
 from specframe.costs.provider import NO_COSTS, provide_costs, with_costs
 from specframe.drafter.base import Drafter
-from specframe.errors import ConfigError, IncompatibleComponents, inside, user_errors
+from specframe.errors import IncompatibleComponents, inside, user_errors
 from specframe.law.sampling import GREEDY_BELOW
 from specframe.planning.cost_table import CostTable
 from specframe.prompts.reader import read_prompts
@@ -44,6 +46,7 @@ from specframe.session.warmup import prepared
 from specframe.target.base import Target
 from specframe.types import How
 
+_ONE_LOAD = RLock()  # Hydra composes for one thread at a time, and loaded models are shared
 _INNER_ROOM = 256  # tokens that an inner loop may be ahead of the text
 
 
@@ -190,6 +193,7 @@ def plan(config: DictConfig, *, models: LoadedModels | None = None) -> Plan:
     models: what is loaded already; None: what this process has loaded. Raises ConfigError (keys,
     types, ranges, missing files) or IncompatibleComponents.
     """
+    silence_notices()
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     top, settings = bind_top_level(plain)
     device = device_of(top["device"])
@@ -217,6 +221,5 @@ def load(overrides: Sequence[str] = (), *, models: LoadedModels | None = None) -
     models: what is loaded already and may be used again; None: what this process has loaded.
     Raises ConfigError or IncompatibleComponents, with the command line's own sentences.
     """
-    if isinstance(overrides, str):
-        raise ConfigError(f"load takes a list of words, such as load([{overrides!r}])")
-    return plan(compose(overrides), models=models).load()
+    with _ONE_LOAD:
+        return plan(compose(checked_words(overrides)), models=models).load()

@@ -121,6 +121,22 @@ def _is_choice(override: Override, loader: ConfigLoader) -> bool:
     return group in groups(loader) or bool("/" in group and options(loader, group))
 
 
+def swept(word: str) -> list[str]:
+    """The words that a word of a sweep stands for; the word itself where it has one value.
+
+    Raises ConfigError for bad grammar.
+    """
+    try:
+        with configuration() as loader:
+            override = OverridesParser.create(config_loader=loader).parse_override(word)
+    except HydraException as error:
+        raise ConfigError(_bad_grammar(word)) from error
+    if not override.is_sweep_override():
+        return [word]
+    key = word.partition("=")[0]
+    return [f"{key}={value}" for value in _values(override)]
+
+
 def _values(override: Override) -> list[str]:
     if override.is_sweep_override():
         return list(override.sweep_string_iterator())

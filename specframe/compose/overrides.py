@@ -38,6 +38,17 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
         raise ConfigError(explain(exc, added)) from exc
 
 
+def checked_words(words: object) -> list[str]:
+    """Words as a caller from Python gives them. Raises ConfigError for what is no list of texts."""
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        example = words if isinstance(words, str) else "drafter=ngram"
+        raise ConfigError(f"give a list of words, such as [{example!r}]")
+    for word in words:
+        if not isinstance(word, str):
+            raise ConfigError(f"words are texts, such as ['drafter=ngram']; {word!r} is none")
+    return list(words)
+
+
 def replaced(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
     """`overrides` changed by `more`; a new word of an axis removes the old word and its keys."""
     new = {override.partition("=")[0].lstrip("+") for override in more}

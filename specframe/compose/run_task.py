@@ -34,13 +34,18 @@ def _loaded(checked: Plan) -> Engine:
         return checked.load()
 
 
-def run(config: DictConfig, *, output_dir: Path) -> None:
-    """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
+def run(config: DictConfig, *, output_dir: Path, words: Sequence[str] | None = None) -> None:
+    """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0.
+
+    words: what it was composed of; None: the words of the Hydra job that is running, if there is
+    one.
+    """
     checked = replace(plan(config), reuse_drafters=True)
     task = checked.bound["task"].make()
     task.check(checked.config)
     prompts = checked.prompts()
-    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    overrides = list(given if words is None else words)
 
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))

@@ -13,6 +13,7 @@ from specframe.errors import ConfigError
 from specframe.law.sampling import SamplingConfig, load_object
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
+from specframe.session.arguments import MaxNewTokens, Seed
 from specframe.session.engine import Settings
 from specframe.session.stopping import StopConfig
 
@@ -24,8 +25,8 @@ class TopLevelKeys:
     prompt: str | int | float | None
     prompts: str | None
     raw: bool
-    max_new_tokens: Annotated[int, Range(1, 1_000_000)]
-    seed: Annotated[int, Range(0, 2**63 - 1)]
+    max_new_tokens: MaxNewTokens
+    seed: Seed
     device: str
     threads: Annotated[int, Range(1, 1024)] | None
     objective: str

@@ -129,8 +129,8 @@ class Cascade(Drafter):
             self._agreed += 1
 
     def _take(self, record: StepRecord) -> None:
-        rows = [0, *record.path]
-        for depth, (row, token) in enumerate(zip(rows, record.tokens, strict=True)):
+        rows = [0, *record.path]  # one more than tokens where processors ban every token
+        for depth, (row, token) in enumerate(zip(rows, record.tokens, strict=False)):
             node = torch.tensor([row], device=record.draft.tokens.device)
             self._held.append(token)
             self._laws.append(record.laws.at(node, depth))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,6 +18,8 @@ from specframe.records import Context, Remembers, StepRecord, is_warm, memory_of
 from specframe.registry import Range
 from specframe.types import AuxRows, Budget, Draft, Frontier, Needs, Proposal, TargetOutput
 
+Expand = Callable[[Frontier], Sequence[Proposal]]
+
 
 @DRAFTERS.register("router")
 class Router(Drafter):
@@ -30,7 +32,8 @@ class Router(Drafter):
     all their children. Each draw keeps its own source's law, so it is lossless under every lossless
     rule; accept=rejection needs one source that gives a law. The choice is made from emitted tokens
     alone, before any draw; tree=auto picks by expected speed instead, whatever the mode. What was
-    not picked hears of every step and catches up when it drafts.
+    not picked hears of every step and catches up when it drafts. A source whose context has ended
+    drafts no more; the others go on.
     Needs: what its sources need. Draft forwards per step: those of the sources that propose.
     Papers: SAM-Decoding, arXiv 2411.10666 (retrieval above a match length, else EAGLE-2 or token
     recycling); SuffixDecoding, arXiv 2411.04975 (its hybrid with a draft model).
@@ -56,14 +59,15 @@ class Router(Drafter):
         self.min_match = min_match
         self.traits = _joint_traits([source.traits for source in sources])
         self.warm: bool | None = None
-        partial = sum(source.traits.needs.partial_layers for source in sources)
-        if partial > 1 or (partial and self.traits.needs.aux_rows):
+        layered = sum(source.traits.needs.partial_layers for source in sources)
+        if layered > 1 or (layered and self.traits.needs.aux_rows):
             raise IncompatibleComponents(
                 "drafter.sources: one that runs the target's own layers goes neither with another "
                 "such nor with one that adds auxiliary rows; use only one of them"
             )
 
     def begin(self, context: Context, out: TargetOutput) -> None:
+        self._context = context
         self._drafting: list[Drafter] = []  # this step, in order
         self._aux: list[AuxRows | None] = [None] * len(self.drafters)
         self._sizes = [0] * len(self.drafters)  # values that each part reads back
@@ -77,17 +81,24 @@ class Router(Drafter):
             self._drafting = self._ranked()
             if self.mode == "pick":
                 return self._picked(frontier)
-        return [proposal for one in self._drafting for proposal in one.expand(frontier)]
+        able = [one for one in self._drafting if self._reaches(one, frontier.depth)]
+        return [proposal for one in able for proposal in one.expand(frontier)]
 
     def native(self, budget: Budget) -> Sequence[Sequence[int]]:
         able = [part for part in self._ranked() if part.traits.native]
+        branches = (one.native(self._share(one, budget)) for one in able)
         if self.mode == "pick":
-            return next((found for one in able if (found := one.native(budget))), [])
-        turns = zip_longest(*(one.native(budget) for one in able))
+            return next((found for found in branches if found), [])
+        turns = zip_longest(*branches)
         return [branch for turn in turns for branch in turn if branch is not None]
 
     def prospects(self) -> Sequence[Prospect]:
-        return [prospect for part in self.drafters for prospect in prospects_of(part)]
+        return [
+            replace(prospect, expand=partial(self._within, part, prospect.expand))
+            for part in self.drafters
+            if self._reaches(part, 0)
+            for prospect in prospects_of(part)
+        ]
 
     def aux(self, draft: Draft, budget: Budget) -> Draft:
         for place, one in enumerate(self.drafters):
@@ -127,9 +138,25 @@ class Router(Drafter):
             if own is not None and isinstance(part, Remembers):
                 part.recall(own)
 
+    def _reaches(self, part: Drafter, depth: int) -> bool:
+        """Whether nodes of this depth are inside the context that a part can draft for."""
+        room = part.traits.max_positions
+        return room is None or len(self._context) + depth <= room
+
+    def _within(self, part: Drafter, expand: Expand, frontier: Frontier) -> Sequence[Proposal]:
+        """What a part offers, as far as its context goes."""
+        return expand(frontier) if self._reaches(part, frontier.depth) else []
+
+    def _share(self, part: Drafter, budget: Budget) -> Budget:
+        """The budget of a part, whose context may end inside it."""
+        room = part.traits.max_positions
+        left = budget.depth if room is None else room - len(self._context) + 1
+        return replace(budget, depth=min(budget.depth, left))
+
     def _ranked(self) -> list[Drafter]:
         """Longest matches first, then models, then matches that are too short; ties as listed."""
-        lengths = [(part, match_length_of(part)) for part in self.drafters]
+        able = [part for part in self.drafters if self._reaches(part, 0)]
+        lengths = [(part, match_length_of(part)) for part in able]
         models = [one for one, length in lengths if length is None]
         measured = [(one, length) for one, length in lengths if length is not None]
         measured.sort(key=lambda pair: -pair[1])
@@ -177,7 +204,8 @@ def _joint_traits(sources: Sequence[Traits]) -> Traits:
         needs=_joint([source.needs for source in sources]),
         laws="drawn" if "drawn" in kinds else "logits" if "logits" in kinds else "none",
         native=any(source.native for source in sources),
-        max_positions=min(limits, default=None),
+        # The one with the longest context goes on alone where the others have ended.
+        max_positions=max(limits) if len(limits) == len(sources) else None,
         host_reads=sum(source.host_reads for source in sources),
         learns=next((source.learns for source in sources if source.learns), ""),
         synthetic=any(source.synthetic for source in sources),

@@ -40,6 +40,12 @@ class SamplingConfig:
     bad_words: list[str] | None
     processors: list[str] | None
 
+    @property
+    def banning(self) -> list[str]:
+        """The keys in use that take tokens out."""
+        names = ("bad_words", "no_repeat_ngram_size", "min_new_tokens", "processors")
+        return [f"sampling.{name}" for name in names if getattr(self, name)]
+
 
 def load_object(path: str, *, where: str) -> Any:
     """The object at `module:name`. Raises ConfigError naming `where` if there is none."""
@@ -97,6 +103,15 @@ class Sampling:
         for warper in self.warpers:
             scores = warper(ids, scores)
         return scores.softmax(-1)
+
+    def log_law(self, scores: Tensor, ids: Tensor) -> Tensor:
+        """Log-probabilities [M, V] float64 of processed scores.
+
+        At temperature 0 those of the scores themselves, as a one-hot law would say nothing.
+        """
+        for warper in [] if self.greedy else self.warpers:
+            scores = warper(ids, scores)
+        return scores.double().log_softmax(-1)
 
     def law(self, ids: Tensor, logits: Tensor) -> Tensor:
         """Probabilities [M, V] for prefixes ids [M, T] and raw logits [M, V]."""

@@ -61,6 +61,31 @@ class Laws:
         """Whether nobody has asked for a law yet."""
         return not self._scores
 
+    def log_probs(self, nodes: Tensor, tokens: Tensor) -> Tensor:
+        """[D + 1] float64 log-probabilities of tokens [D + 1], each after its row of nodes [D + 1].
+
+        Row d of nodes is d deep. Not memoised: a diagnostic changes nothing that others see.
+        """
+        sampling, depths = self.sampling, range(len(nodes))
+        parts = [nodes[d : d + 1] for d in depths] if sampling.path_dependent else [nodes]
+        laws = []
+        for depth, rows in enumerate(parts):
+            ids = self.prefix(rows, depth) if sampling.path_dependent else rows[:, None]
+            scores = sampling.scores(ids, self.logits.index_select(0, rows))
+            laws.append(sampling.log_law(scores, ids))
+        return torch.cat(laws).gather(1, tokens.clamp_min(0)[:, None])[:, 0]
+
+    def exhausted(self) -> Tensor:
+        """[N] bool: rows at which a law was asked for and no token is left: every one is banned."""
+        draft = self.draft
+        rows = torch.arange(draft.num_rows, device=draft.tokens.device)
+        found = torch.zeros_like(rows, dtype=torch.bool)
+        for (_, depth), (scores, nodes) in self._scores.items():
+            # A walk that has ended still asks, at a depth that is not its node's.
+            empty = scores.isneginf().all(-1) & (draft.depths[nodes] == depth)
+            found |= ((rows[:, None] == nodes) & empty).any(1)
+        return found
+
     def known(self) -> Tensor:
         """[N] probability of each row's token by the law at its parent, where a rule has asked for
         that law; NaN elsewhere. A diagnostic: no law is made for it."""

@@ -59,11 +59,14 @@ class Meter:
         last = None if record.was_cut else (record.path[-1] if record.path else 0)
         self._steps.append(_Step(draft.num_rows, record.num_accepted, last))
 
-    def end(self) -> Metrics:
-        """The answer is complete: returns its metrics."""
+    def end(self, *, first_tokens: int = 1) -> Metrics:
+        """The answer is complete: returns its metrics.
+
+        first_tokens: that the prefill emitted; 0 where nothing could be said.
+        """
         self._clock.mark("host")
         counts = self._metrics
-        counts.num_tokens = counts.num_step_tokens + 1
+        counts.num_tokens = counts.num_step_tokens + first_tokens
         counts.num_target_forwards = counts.num_steps + 1
         self._add_times()
         self._add_depths()

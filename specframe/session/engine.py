@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from itertools import chain
+from typing import Protocol, get_type_hints, runtime_checkable
 
 import torch
 
@@ -16,8 +17,18 @@ from specframe.law.streams import Streams
 from specframe.loop import Decoding
 from specframe.measure.clock import Clock
 from specframe.records import Observer
-from specframe.session.events import Event, kinds_of, refused_token
+from specframe.registry import word_of
+from specframe.session.arguments import (
+    MaxNewTokens,
+    Seed,
+    SequenceNumber,
+    bound,
+    check_arguments,
+)
+from specframe.session.events import Event, events_of
+from specframe.session.generation import Generation, Tally, say_exhausted
 from specframe.session.stopping import StopConfig, build_stopping
+from specframe.session.text_stream import TextStream
 
 Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
 _ONE_PROMPT = (
@@ -27,24 +38,17 @@ _ONE_PROMPT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generation:
-    """An answer: token ids after the prompt, their text, and why it ended."""
-
-    prompt_tokens: list[int]
-    tokens: list[int]
-    text: str
-    finish_reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a run asks for besides its components. raw: prompts are not put in a chat template."""
 
-    seed: int
-    max_new_tokens: int
+    seed: Seed
+    max_new_tokens: MaxNewTokens
     sampling: SamplingConfig
     stop: StopConfig
     raw: bool
+
+    def __post_init__(self) -> None:
+        check_arguments(get_type_hints(Settings, include_extras=True), vars(self))
 
 
 @runtime_checkable
@@ -55,35 +59,13 @@ class ReadsHost(Protocol):
         """Waits of one decision, under processors that depend on the path or not."""
 
 
-class TextStream:
-    """Text of an answer token by token; the pieces concatenate to the decoded whole."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.tokens: list[int] = []
-        self.shown = ""
-        self._engine = engine
-        tokenizer = engine.components.target.tokenizer
-        self._step = (lambda token: "") if tokenizer is None else tokenizer.decoder()
-
-    def add(self, token: int) -> str:
-        """The text that is certain after this token."""
-        self.tokens.append(token)
-        new = self._step(token)
-        self.shown += new
-        return new
-
-    def rest(self) -> str:
-        """What the whole answer has beyond what was shown (bytes of a cut character)."""
-        text = self._engine.decode(self.tokens)
-        new, self.shown = text[len(self.shown) :], text
-        return new
-
-
 class Engine:
     """Components and settings of a run; decodes any number of prompts, one at a time.
 
     Every prompt starts afresh: the same prompt, seed and settings give the same answer, whatever
-    came before.
+    came before. Threads may share an engine: whole answers wait for each other, and a stream that
+    another answer overtook says so. Arguments are bound by the ranges of the YAML files, else
+    ConfigError names them.
     """
 
     def __init__(self, parts: Components, settings: Settings) -> None:
@@ -103,6 +85,15 @@ class Engine:
             tokenizer=getattr(target.tokenizer, "tokenizer", None),
         )
 
+    def __repr__(self) -> str:
+        parts, settings = self.components, self.settings
+        axes = {"drafter": parts.drafter, "tree": parts.tree, "accept": parts.accept}
+        words = [f"{axis}={word_of(part)}" for axis, part in axes.items()]
+        words += [f"cache={word_of(parts.cache)}", f"runtime={word_of(parts.runtime)}"]
+        numbers = f"temperature={settings.sampling.temperature}, seed={settings.seed}"
+        limit = f"max_new_tokens={settings.max_new_tokens}"
+        return f"Engine(target={parts.target.name}, {', '.join(words)}, {numbers}, {limit})"
+
     @property
     def eos_ids(self) -> Sequence[int]:
         """Ids that end a text in this run."""
@@ -117,7 +108,7 @@ class Engine:
         if not isinstance(prompt, str):
             if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
                 raise ConfigError(_ONE_PROMPT)
-            ids = [one for one in prompt if isinstance(one, int)]
+            ids = [one for one in prompt if type(one) is int]
             if len(ids) == len(prompt):
                 return ids
             if not all(isinstance(one, Mapping) for one in prompt):
@@ -151,80 +142,99 @@ class Engine:
             "sampling": sampling.host_reads,
         }
 
+    @bound
     def decoding(
         self,
         *,
-        max_new_tokens: int | None = None,
+        max_new_tokens: MaxNewTokens | None = None,
         observers: Sequence[Observer] = (),
         clock: Clock | None = None,
+        log_probs: bool = False,
     ) -> Decoding:
         """A loop over this engine's components, to be stepped by hand.
 
-        clock: what stamps the phases of each step; None: one of its own.
+        clock: what stamps the phases of each step; None: one of its own. log_probs: the lane keeps
+        those of the emitted tokens.
         """
+        chosen = self.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
         return Decoding(
             self._running,
-            max_new_tokens=max_new_tokens or self.settings.max_new_tokens,
+            max_new_tokens=chosen,
             sampling=self.sampling,
             stopping=self._stopping,
             streams=lambda sequence: Streams(seed=self.settings.seed, sequence=sequence),
             observers=observers,
             clock=clock,
+            log_probs=log_probs,
         )
 
+    @bound
     def stream(
         self,
         prompt: Prompt,
         *,
-        sequence: int = 0,
-        max_new_tokens: int | None = None,
+        sequence: SequenceNumber = 0,
+        max_new_tokens: MaxNewTokens | None = None,
         observers: Sequence[Observer] = (),
         show_rejected: bool = False,
+        log_probs: bool = False,
     ) -> Generator[Event, None, Generation]:
         """Events of one answer as it is made; returns the Generation (`yield from` gives it)."""
-        decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
-        tokens = self.encode(prompt)
-        text = TextStream(self)
-        for step, emission in enumerate(decoding.run(tokens, sequence=sequence)):
-            record = emission.record
-            if record is None:
-                (token,) = emission.tokens
-                yield Event("first", token, text.add(token), step)
-                continue
-            refused = refused_token(record) if show_rejected else None
-            for place, (kind, token) in enumerate(kinds_of(record)):
-                if place == record.num_accepted and refused is not None:
-                    yield Event("rejected", refused, self.decode([refused]), step)
-                yield Event(kind, token, text.add(token), step)
-        rest = text.rest()
-        if rest:
-            yield Event("rest", -1, rest, step)
-        return Generation(
-            prompt_tokens=tokens,
-            tokens=text.tokens,
-            text=text.shown,
-            finish_reason=decoding.finish_reason or "",
+        decoding = self.decoding(
+            max_new_tokens=max_new_tokens, observers=observers, log_probs=log_probs
         )
+        return self._events(decoding, prompt, sequence, show_rejected)
 
+    def _events(
+        self, decoding: Decoding, prompt: Prompt, sequence: int, show_rejected: bool
+    ) -> Generator[Event, None, Generation]:
+        tally, text = Tally(), TextStream(self.components.target.tokenizer)
+        with self.components.lock:  # not in the middle of another thread's answer
+            tokens = self.encode(prompt)
+            emissions = decoding.run(tokens, sequence=sequence)
+            begun = next(emissions)
+        seen = tally.watched(chain([begun], emissions))
+        yield from events_of(seen, text, self.decode if show_rejected else None)
+        return self._answer(decoding, tally, tokens, text.tokens, text.shown)
+
+    @bound
     def generate(
         self,
         prompt: Prompt,
         *,
-        sequence: int = 0,
-        max_new_tokens: int | None = None,
+        sequence: SequenceNumber = 0,
+        max_new_tokens: MaxNewTokens | None = None,
         observers: Sequence[Observer] = (),
+        log_probs: bool = False,
     ) -> Generation:
-        """The whole answer to one prompt."""
-        decoding = self.decoding(max_new_tokens=max_new_tokens, observers=observers)
-        prompt_tokens = self.encode(prompt)
-        tokens: list[int] = []
-        for emission in decoding.run(prompt_tokens, sequence=sequence):
-            tokens += emission.tokens
-        return Generation(
+        """The whole answer to one prompt. log_probs: with the log-probability of each token."""
+        with self.components.lock:
+            tally = Tally()
+            decoding = self.decoding(
+                max_new_tokens=max_new_tokens, observers=observers, log_probs=log_probs
+            )
+            prompt_tokens = self.encode(prompt)
+            tokens: list[int] = []
+            for emission in tally.watched(decoding.run(prompt_tokens, sequence=sequence)):
+                tokens += emission.tokens
+            return self._answer(decoding, tally, prompt_tokens, tokens, self.decode(tokens))
+
+    def _answer(
+        self,
+        decoding: Decoding,
+        tally: Tally,
+        prompt_tokens: list[int],
+        tokens: list[int],
+        text: str,
+    ) -> Generation:
+        if decoding.finish_reason == "exhausted":
+            say_exhausted(len(tokens), self.settings.sampling.banning)
+        return tally.generation(
             prompt_tokens=prompt_tokens,
             tokens=tokens,
-            text=self.decode(tokens),
-            finish_reason=decoding.finish_reason or "",
+            text=text,
+            finish_reason=decoding.finish_reason,
+            log_probs=decoding.lane.log_probs,
         )
 
     def sampling(self, prompt_length: int) -> Sampling:

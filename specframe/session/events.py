@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from specframe.records import StepRecord
+from specframe.records import Emission, StepRecord
+from specframe.session.text_stream import TextStream
 
 Kind = Literal["first", "accepted", "recovered", "bonus", "rejected", "rest"]
 
@@ -25,6 +27,28 @@ class Event:
     token: int
     text: str
     step: int
+
+
+def events_of(
+    emissions: Iterable[Emission],
+    text: TextStream,
+    shown: Callable[[Sequence[int]], str] | None,
+) -> Iterator[Event]:
+    """The events of one answer. shown: the text of rejected tokens; None: they are left out."""
+    for step, emission in enumerate(emissions):
+        record = emission.record
+        if record is None:
+            for token in emission.tokens:
+                yield Event("first", token, text.add(token), step)
+            continue
+        refused = None if shown is None else refused_token(record)
+        for place, (kind, token) in enumerate(kinds_of(record)):
+            if shown is not None and place == record.num_accepted and refused is not None:
+                yield Event("rejected", refused, shown([refused]), step)
+            yield Event(kind, token, text.add(token), step)
+    rest = text.rest()
+    if rest:
+        yield Event("rest", -1, rest, step)
 
 
 def kinds_of(record: StepRecord) -> list[tuple[Kind, int]]:

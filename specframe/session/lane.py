@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.law.target_laws import Laws
 from specframe.records import Context, StepRecord
-from specframe.session.stopping import Stopping
+from specframe.session.stopping import EXHAUSTED, Stopping
 from specframe.types import Draft, How, TargetOutput, Verdict
 
 
@@ -29,10 +30,11 @@ class Lane:
     limit: int  # tokens that the context may reach
     tenancy: Tenancy  # of the target's cache
     finish_reason: str | None = None
+    log_probs: list[float] | None = None  # of the emitted tokens; None: nobody wants them
 
     def room(self) -> int:
-        """Tokens that may still be emitted before the length limit."""
-        return self.limit - len(self.context)
+        """Tokens that may still be emitted before the length limit; none where all are banned."""
+        return 0 if self.finish_reason == "exhausted" else self.limit - len(self.context)
 
     def builder(self, how: How) -> TreeBuilder:
         """A draft of the bare root."""
@@ -68,15 +70,22 @@ class Lane:
                 f"the prompt has {context.prompt_length}, the limit is {self.limit}"
             )
         context.truncate(length)
+        self.finish_reason = None
 
-    def first_token(self, out: TargetOutput) -> tuple[int, int, bool]:
-        """(token, stop code, logits are finite) after prefill, by the last prompt row's law."""
+    def first_token(self, out: TargetOutput) -> tuple[list[int], bool]:
+        """(token, logits are finite) after prefill, by the last prompt row's law.
+
+        No token where processors ban every one.
+        """
         laws = self.laws(self.builder("place").build(), out)
         root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
         token = laws.pick(root, 0, self.rng, root == 0)
-        codes = self.stopping.codes(self.context, token, self.room())
-        token_id, code, finite = torch.cat([token, codes, _finite(out.logits)]).tolist()
-        return token_id, code, bool(finite)
+        codes = self._codes(laws, root[:0], token)
+        tensors = [token, codes, _finite(out.logits), *self._log_probs(laws, root[:0], token)]
+        token_id, code, finite, *log_probs = torch.cat(tensors).tolist()
+        self._keep(log_probs[: code != EXHAUSTED])
+        self.finish_reason = self.stopping.reason(code)
+        return [] if code == EXHAUSTED else [token_id], bool(finite)
 
     def read(
         self, draft: Draft, laws: Laws, out: TargetOutput, verdict: Verdict, extra: Tensor | None
@@ -86,29 +95,52 @@ class Lane:
         Stop conditions cut the verdict here and nowhere else. extra: the drafter's readback.
         """
         path, tokens = verdict.path[0], verdict.tokens[0]
-        codes = self.stopping.codes(self.context, tokens, self.room())
-        tensors = [verdict.count, _finite(out.logits), path, tokens, codes]
+        codes = self._codes(laws, path, tokens)
+        log_probs = self._log_probs(laws, path, tokens)
+        tensors = [verdict.count, _finite(out.logits), path, tokens, codes, *log_probs]
         tensors += [] if extra is None else [extra.view(-1)]
         values = torch.cat([tensor.to(tokens.device) for tensor in tensors]).tolist()
         (count, finite), depth = values[:2], path.shape[0]
         rows, values = values[2 : 2 + depth], values[2 + depth :]
         emitted, values = values[: depth + 1], values[depth + 1 :]
-        stops, readback = values[: depth + 1], values[depth + 1 :]
-        kept = next((place + 1 for place, code in enumerate(stops[:count]) if code), count)
+        stops, values = values[: depth + 1], values[depth + 1 :]
+        size = sum(map(len, log_probs))
+        place = next((place for place, code in enumerate(stops[:count]) if code), count - 1)
+        kept = place + (stops[place] != EXHAUSTED)
+        self._keep(values[:size][:kept])
         record = StepRecord(
             draft=draft,
             laws=laws,
             out=out,
             verdict=verdict,
-            path=rows[: kept - 1],
+            path=rows[: max(kept - 1, 0)],
             tokens=emitted[:kept],
             num_accepted=min(count - 1, kept),
             was_cut=kept < count,
             length_before=len(self.context),
-            finish_reason=self.stopping.reason(stops[kept - 1]),
-            readback=readback,
+            finish_reason=self.stopping.reason(stops[place]),
+            readback=values[size:],
         )
         return record, bool(finite)
+
+    def _codes(self, laws: Laws, path: Tensor, tokens: Tensor) -> Tensor:
+        """[D + 1] the stop code of each token [D + 1] of a verdict with this path [D] of rows."""
+        codes = self.stopping.codes(self.context, tokens, self.room())
+        if not self.sampling.path_dependent:
+            return codes  # only processors ban tokens
+        return torch.where(laws.exhausted()[_parents(path)], EXHAUSTED, codes)
+
+    def _log_probs(self, laws: Laws, path: Tensor, tokens: Tensor) -> list[Tensor]:
+        """[D + 1] bits of the log-probabilities of a verdict's tokens, in a list; none unless
+        somebody wants them. As integers they travel with the rest of the one host read."""
+        if self.log_probs is None:
+            return []
+        return [laws.log_probs(_parents(path), tokens).view(torch.long)]
+
+    def _keep(self, bits: list[int]) -> None:
+        """Append the log-probabilities of emitted tokens."""
+        if self.log_probs is not None:
+            self.log_probs += struct.unpack(f"<{len(bits)}d", struct.pack(f"<{len(bits)}q", *bits))
 
     def forced(self, draft: Draft, out: TargetOutput, tail: list[int]) -> StepRecord:
         """The record of a step that emits `tail`, of which the draft is all but the last token."""
@@ -129,6 +161,11 @@ class Lane:
             was_cut=False,
             length_before=len(self.context),
         )
+
+
+def _parents(path: Tensor) -> Tensor:
+    """[D + 1] the rows after which the tokens of a verdict with this path [D] come."""
+    return torch.cat([path.new_zeros(1), path.clamp_min(0)])
 
 
 def _finite(logits: Tensor) -> Tensor:

@@ -15,7 +15,9 @@ from specframe.law.sampling import load_object
 if TYPE_CHECKING:
     from specframe.records import Context
 
-FinishReason = Literal["eos", "stop", "length"]
+# exhausted: the processors ban every token that could follow.
+FinishReason = Literal["eos", "stop", "length", "exhausted"]
+EXHAUSTED = -1  # the code of a token in whose place nothing may be said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,8 @@ class Stopping:
         """The finish reason behind a code."""
         if code == 0:
             return None
+        if code == EXHAUSTED:
+            return "exhausted"
         return self._criteria[code - 1].reason if code <= len(self._criteria) else "length"
 
 

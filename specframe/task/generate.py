@@ -14,8 +14,9 @@ from specframe.measure.metrics import Metrics, RunSummary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt
 from specframe.records import Observer, is_warm
-from specframe.session.engine import Engine, Generation, Prompt
+from specframe.session.engine import Engine, Prompt
 from specframe.session.events import Event
+from specframe.session.generation import Generation
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.answer import Colour, Display, one_line
@@ -115,7 +116,7 @@ class Generate(Task):
             _complain(f"prompt {entry.number}: {error}")
             results.add_error(entry, str(error))
             return False
-        results.add(entry, answer, meter.end())
+        results.add(entry, answer, meter.end(first_tokens=len(answer.tokens[:1])))
         answers.append(answer.text)
         return True
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 
 from specframe.records import Observer
 from specframe.registry import Registry
-from specframe.session.engine import Engine, Generation
+from specframe.session.engine import Engine
+from specframe.session.generation import Generation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ from specframe.law.streams import Streams
 from specframe.law.target_laws import Laws
 from specframe.records import Observer, StepRecord
 from specframe.registry import Range
-from specframe.session.engine import Engine, Generation
+from specframe.session.engine import Engine
+from specframe.session.generation import Generation
 from specframe.storage.lines import LineFile
 from specframe.trace.base import TRACES, Trace, TracedPrompt, Tracer
 from specframe.tracing.traced_positions import (

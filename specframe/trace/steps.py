@@ -21,7 +21,9 @@ from specframe.law.streams import Streams
 from specframe.law.target_laws import Laws
 from specframe.measure.clock import Clock
 from specframe.records import Observer, StepRecord
-from specframe.session.engine import Engine, Generation, TextStream
+from specframe.session.engine import Engine
+from specframe.session.generation import Generation
+from specframe.session.text_stream import TextStream
 from specframe.trace.base import TRACES, Trace, TracedPrompt, Tracer
 from specframe.tracing.drafter_probs import drafter_probs
 from specframe.tracing.node_outcomes import StepOutcome, node_outcomes
@@ -86,7 +88,7 @@ class _Lines(Tracer):
     def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
         self._write_pending()  # the last step of an answer that was given up
         self._prompt, self._num_steps = prompt, 0
-        self._stream = TextStream(self._engine)
+        self._stream = TextStream(self._engine.components.target.tokenizer)
         self._rng = Streams(seed=self._engine.settings.seed, sequence=prompt.sequence)
         self._clock.start()
         return [self]
@@ -98,7 +100,7 @@ class _Lines(Tracer):
             begun, (_, stamp) = self._clock.marks[0], record.marks[0]
             prefill = sum(self._clock.durations_ms([begun, ("host", stamp)]).values())
             # Prefill's token is the root of the first step, which leaves nothing else to be read.
-            self._write_answer(int(record.draft.tokens[0]), prefill)
+            self._write_answer(record.draft.tokens[:1].tolist(), prefill)
         self._pending = self._gathered(record)
         self._num_steps += 1
         self._pending.spent_ms.append(1e3 * (time.perf_counter() - start))
@@ -106,7 +108,7 @@ class _Lines(Tracer):
     def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
         assert self._prompt is not None
         if self._num_steps == 0:
-            self._write_answer(generation.tokens[0], 1e3 * metrics["prefill_s"])
+            self._write_answer(generation.tokens, 1e3 * metrics["prefill_s"])
         self._write_pending()
         line = {
             "kind": "end",
@@ -197,7 +199,7 @@ class _Lines(Tracer):
             "trace_ms": round(sum(pending.spent_ms), 4),
         }
 
-    def _write_answer(self, first: int, prefill_ms: float) -> None:
+    def _write_answer(self, first: Sequence[int], prefill_ms: float) -> None:
         prompt = self._prompt
         assert prompt is not None
         self._write(
@@ -208,8 +210,8 @@ class _Lines(Tracer):
                 "category": prompt.category,
                 "prompt": prompt.prompt,
                 "prompt_tokens": list(prompt.prompt_tokens),
-                "tokens": [first],
-                "texts": [self._stream.add(first)],
+                "tokens": list(first),
+                "texts": [self._stream.add(token) for token in first],
                 "prefill_ms": round(prefill_ms, 4),
             }
         )

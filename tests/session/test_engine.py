@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from specframe.errors import ConfigError
-from specframe.session.engine import Engine, Generation
+from specframe.session.engine import Engine
 from specframe.session.events import Event
+from specframe.session.generation import Generation
+from specframe.session.row_table import RowTable
 from tests.small_models import (
     CACHE_MAKERS,
     LONG_PROMPT,
@@ -215,3 +217,58 @@ def test_an_answer_that_another_overtook_says_so() -> None:
     engine.generate([3, 2, 1])
     with pytest.raises(ConfigError, match="superseded"):
         list(first)
+
+
+def test_an_engine_says_what_it_is() -> None:
+    composed = Composition(
+        target=toy(),
+        drafter=drafter_of("ngram", "toy"),
+        tree=tree_of("static"),
+        sampling=sampling_config(0.5),
+        seed=3,
+    )
+    assert repr(composed.engine(8)) == (
+        f"Engine(target={toy().name}, drafter=ngram, tree=static, accept=match, cache=dynamic, "
+        "runtime=eager, temperature=0.5, seed=3, max_new_tokens=8)"
+    )
+
+
+def test_an_answer_carries_its_numbers() -> None:
+    engine = Composition(target=target("llama"), drafter=drafter_of("perfect", "llama")).engine(13)
+    answer = engine.generate(PROMPT, log_probs=True)
+    assert [(step.num_tokens, step.num_accepted) for step in answer.steps] == [
+        (5, 4),
+        (5, 4),
+        (2, 1),
+    ]
+    assert (answer.num_steps, answer.num_accepted, answer.acceptance_length) == (3, 9, 4.0)
+    assert answer.prefill_s > 0
+    assert answer.total_s == answer.prefill_s + answer.decode_s
+    assert answer.tokens_per_s == 12 / answer.decode_s
+    table = answer.table()
+    assert table.columns == ["place", "step", "source", "token", "log_prob"]
+    assert [row["token"] for row in table] == answer.tokens
+    assert [row["log_prob"] for row in table] == answer.log_probs
+    assert [(row["place"], row["step"], row["source"]) for row in table[:7]] == [
+        (0, 0, "prefill"),
+        *((place, 1, "draft") for place in range(1, 5)),
+        (5, 1, "target"),
+        (6, 2, "draft"),
+    ]
+    alone = engine.generate(PROMPT, max_new_tokens=1)
+    assert (alone.steps, alone.acceptance_length, alone.log_probs) == ([], None, None)
+    assert "log_prob" not in alone.table().columns
+
+
+def test_a_table_of_rows() -> None:
+    table = RowTable([{"a": 1, "b": 0.123456}, {"a": "x|y\n", "c": None}])
+    assert table.to_markdown().splitlines() == [
+        "| a | b | c |",
+        "| --- | --- | --- |",
+        "| 1 | 0.1235 |  |",
+        "| x\\|y  |  |  |",
+    ]
+    assert "<td>x|y\n</td>" in table._repr_html_()
+    assert len(table) == 2
+    assert table[0] == {"a": 1, "b": 0.123456}
+    assert repr(RowTable([])) == "no rows"

@@ -146,8 +146,9 @@ class Ouroboros(Retrieval):
     def _proposed(self, count: int) -> list[Continuation]:
         if (limit := self.traits.max_positions) is not None:
             count = min(count, limit - len(self.context) + 1)
-        self._written = self._writer.write(self.context.tokens, count)
-        self._tails = self._pool.after(self._written[-1])[: self.phrases]
+        if not self._written:  # a router asks what it has before it lets it draft
+            self._written = self._writer.write(self.context.tokens, count)
+            self._tails = self._pool.after(self._written[-1])[: self.phrases]
         return [Continuation([*self._written, *tail]) for tail in self._tails or [()]]
 
     def _learn(self, verified: Verified, agreed: int) -> None:

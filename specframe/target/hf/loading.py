@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +17,6 @@ Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
 def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> tuple[Any, Any]:
     """(model, tokenizer or None). Raises ConfigError naming the path if there is no such model, or
     if its weights are not, key for key, those of its configuration."""
-    # torchao, which transformers imports where it is installed, tells of kernels that it lacks.
-    for name in ("huggingface_hub", "torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     import transformers
 
     # Our own progress is shown where a model is made; loading it takes a second or two.

@@ -149,8 +149,8 @@ class Side:
             stamps.append(time.perf_counter())
             counts.append(len(emission.tokens))
             tokens += emission.tokens
-        metrics, step_tokens = meter.end(), counts[1:]
-        _check(metrics, tokens, step_tokens)
+        metrics, step_tokens = meter.end(first_tokens=counts[0]), counts[1:]
+        _check(metrics, counts)
         assert decoding.finish_reason is not None
         timing = Timing(
             first_s=stamps[0] - start,
@@ -235,10 +235,11 @@ def turn_of(
     )
 
 
-def _check(metrics: Metrics, tokens: Sequence[int], step_tokens: Sequence[int]) -> None:
-    """Assert what the counts must satisfy, beside what the meter checks."""
+def _check(metrics: Metrics, counts: Sequence[int]) -> None:
+    """Assert what metrics must satisfy beside. counts: tokens of the prefill, then of each step."""
     metrics.check()
-    assert len(tokens) == metrics.num_tokens == 1 + sum(step_tokens)
+    step_tokens = counts[1:]
+    assert metrics.num_tokens == sum(counts)
     assert sum(step_tokens) == metrics.num_step_tokens
     assert len(step_tokens) == metrics.num_steps
     assert metrics.num_accepted == sum(depth.accepted for depth in metrics.depths)

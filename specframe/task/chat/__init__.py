@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, RunSummary
 from specframe.records import is_warm
-from specframe.session.engine import Generation
+from specframe.session.generation import Generation
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.chat.dialogue import Dialogue

@@ -12,8 +12,9 @@ from typing import Any
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
 from specframe.prompts.questions import conversation
-from specframe.session.engine import Engine, Generation, Prompt
+from specframe.session.engine import Engine, Prompt
 from specframe.session.events import Event
+from specframe.session.generation import Generation
 from specframe.terminal.answer import Display
 
 INTERRUPTED = "interrupted"  # finish reason of an answer that Ctrl-C ended
@@ -53,9 +54,9 @@ class Dialogue:
                 show_rejected=self.show_rejected,
             )
             display.answer(answer.follow(stream, interrupt))
-        metrics = meter.end()
         self.num_answers += 1
         generation = answer.generation()
+        metrics = meter.end(first_tokens=len(generation.tokens[:1]))
         self.turns.append(turn)
         self.answers.append(generation.text)
         return generation, metrics

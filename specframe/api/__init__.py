@@ -1,0 +1,1 @@
+"""Tasks called from Python: what a notebook wants of benchmark, certify, report and sweeps."""
