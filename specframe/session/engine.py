@@ -157,17 +157,19 @@ class Engine:
         max_new_tokens: int | None = None,
         observers: Sequence[Observer] = (),
         clock: Clock | None = None,
+        streams: type[Streams] = Streams,
     ) -> Decoding:
         """A loop over this engine's components, to be stepped by hand.
 
-        clock: what stamps the phases of each step; None: one of its own.
+        clock: what stamps the phases of each step; None: one of its own. streams: where coins and
+        draws come from; `CheckedStreams` make it a loop that checks that none comes twice.
         """
         return Decoding(
             self._running,
             max_new_tokens=max_new_tokens or self.settings.max_new_tokens,
             sampling=self.sampling,
             stopping=self._stopping,
-            streams=lambda sequence: Streams(seed=self.settings.seed, sequence=sequence),
+            streams=lambda sequence: streams(seed=self.settings.seed, sequence=sequence),
             observers=observers,
             clock=clock,
         )

@@ -68,6 +68,7 @@ class Lane:
                 f"the prompt has {context.prompt_length}, the limit is {self.limit}"
             )
         context.truncate(length)
+        self.rng.roll_back()
 
     def first_token(self, out: TargetOutput) -> tuple[int, int, bool]:
         """(token, stop code, logits are finite) after prefill, by the last prompt row's law."""
