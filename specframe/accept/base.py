@@ -41,7 +41,14 @@ class AcceptRule(ABC):
 
     @abstractmethod
     def decide(self, draft: Draft, laws: Laws, rng: Streams) -> Verdict:
-        """The accepted path and the tokens to emit, as device tensors of fixed size."""
+        """The accepted path and the tokens to emit, as device tensors of fixed size.
+
+        Each coin and draw has counters of its own, which never come twice in a sequence. A rule
+        that judges a level only after all levels above it were accepted may key a coin by
+        (laws.position + level, ...), since the next step begins behind the last level it judged. A
+        rule that tosses coins for levels which it then does not emit keys them by the step as well,
+        (laws.position, level, ...): the next step comes to those positions again.
+        """
 
     def explain(
         self, draft: Draft, laws: Laws, rng: Streams, verdict: Verdict

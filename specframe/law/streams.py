@@ -4,6 +4,14 @@ There is no hidden state, so the same question gets the same answer in any order
 inside a captured graph. Rules and the tree builder draw through these three verbs only, which lets
 a test put an enumerator in their place and walk every branch with its probability.
 
+The same counters give the same number. Counters of coins and draws that decide emitted text must
+therefore never come twice in a sequence, within a step or in a later one: a coin that has helped to
+refuse a token is no longer a fair one where it is tossed again, and no law computed from single
+draws shows that. Three repetitions are meant: coupled draws share the target's noise, a rule that
+explains a verdict tosses the same coins again, and positions that are decoded again after a
+roll-back get the noise that they had. `CheckedStreams` and the enumerator of `task=certify` raise
+ReusedDraw on any other.
+
 Mixing function: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 """
 
@@ -60,6 +68,9 @@ class Streams:
         self.seed = seed
         self.sequence = sequence
 
+    def roll_back(self) -> None:
+        """Called when the sequence goes back: later positions get the noise again that they had."""
+
     def uniform(self, stream: Stream, *counters: int | Tensor) -> Tensor:
         """float64 in (0, 1), of the broadcast shape of the tensor counters ([] if all are ints)."""
         state: int | Tensor = _mix_int((self.seed * _GOLDEN + _STREAMS[stream]) & _MASK)
@@ -87,7 +98,8 @@ class Streams:
         """[M] tokens sampled from probs [M, V] for `position` with the target noise.
 
         All M rows share the noise of that position: only one of them can be on the path.
-        where [M] bool marks the rows whose token matters.
+        where [M] bool marks the rows whose token matters. No later call may ask for the noise of a
+        position at which a row mattered.
         """
         ids = torch.arange(probs.shape[-1], device=probs.device)
         return (probs.double() / self.noise(position, ids)).argmax(-1)
@@ -105,7 +117,8 @@ class Streams:
     ) -> Tensor:
         """[F] indices drawn from probs [F, V] (need not be normalised), by inverse distribution.
 
-        counters broadcast to [F]. Zero-probability entries are never returned unless all are zero.
+        counters broadcast to [F]; those of rows that matter are new in this sequence.
+        Zero-probability entries are never returned unless all are zero.
         where [F] bool marks the rows whose draw matters; the others return anything.
         """
         cumulative = probs.double().cumsum(-1)
@@ -119,5 +132,9 @@ class Streams:
     def coin(
         self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor
     ) -> Tensor:
-        """bool [] or [F]: u < probability on the accept stream (strict: zero never passes)."""
+        """bool [] or [F]: u < probability on the accept stream (strict: zero never passes).
+
+        The counters of rows where `where` is true are new in this sequence: begin them with the
+        position at which the step begins, or with one that no later step can come to.
+        """
         return self.uniform("accept", *counters).to(probability.device) < probability

@@ -150,11 +150,13 @@ class Engine:
         observers: Sequence[Observer] = (),
         clock: Clock | None = None,
         log_probs: bool = False,
+        streams: type[Streams] = Streams,
     ) -> Decoding:
         """A loop over this engine's components, to be stepped by hand.
 
         clock: what stamps the phases of each step; None: one of its own. log_probs: the lane keeps
-        those of the emitted tokens.
+        those of the emitted tokens. streams: where coins and draws come from; `CheckedStreams` make
+        it a loop that checks that none comes twice.
         """
         chosen = self.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
         return Decoding(
@@ -162,7 +164,7 @@ class Engine:
             max_new_tokens=chosen,
             sampling=self.sampling,
             stopping=self._stopping,
-            streams=lambda sequence: Streams(seed=self.settings.seed, sequence=sequence),
+            streams=lambda sequence: streams(seed=self.settings.seed, sequence=sequence),
             observers=observers,
             clock=clock,
             log_probs=log_probs,

@@ -71,6 +71,7 @@ class Lane:
             )
         context.truncate(length)
         self.finish_reason = None
+        self.rng.roll_back()
 
     def first_token(self, out: TargetOutput) -> tuple[list[int], bool]:
         """(token, logits are finite) after prefill, by the last prompt row's law.

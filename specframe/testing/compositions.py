@@ -16,6 +16,7 @@ from specframe.capture.wrappers import captured
 from specframe.components import Components
 from specframe.drafter.base import Drafter
 from specframe.drafter.none import NoDraft
+from specframe.law.checked_streams import CheckedStreams
 from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
 from specframe.law.streams import Streams
 from specframe.loop import Decoding
@@ -63,6 +64,9 @@ class Composition:
     sampling: SamplingConfig = field(default_factory=sampling_config)
     stop: StopConfig = field(default_factory=stop_config)
     seed: int = 0
+    # Refuse a coin that comes twice. A launch that captures gets its own streams instead, and a
+    # test that counts host reads takes `Streams`, which read nothing.
+    streams: type[Streams] = CheckedStreams
 
     @property
     def components(self) -> Components:
@@ -84,6 +88,9 @@ class Composition:
     def decoding(self, max_new_tokens: int, observers: Sequence[Any] = ()) -> Decoding:
         """The loop, to be stepped by hand."""
         eos = self.target.eos_ids if self.stop.eos == "auto" else self.stop.eos
+        plain = self.components
+        parts = captured(plain)
+        streams = self.streams if parts is plain else Streams
         tokenizer = getattr(self.target.tokenizer, "tokenizer", None)
 
         def sampling(prompt_length: int) -> Sampling:
@@ -97,11 +104,11 @@ class Composition:
             )
 
         return Decoding(
-            captured(self.components),
+            parts,
             max_new_tokens=max_new_tokens,
             sampling=sampling,
             stopping=build_stopping(self.stop, eos=eos, tokenizer=tokenizer),
-            streams=lambda sequence: Streams(seed=self.seed, sequence=sequence),
+            streams=lambda sequence: streams(seed=self.seed, sequence=sequence),
             observers=observers,
         )
 

@@ -18,6 +18,7 @@ from specframe.compose.build import load, plan
 from specframe.compose.overrides import compose
 from specframe.drafter.none import NoDraft
 from specframe.errors import IncompatibleComponents
+from specframe.law.checked_streams import UsedCounters
 from specframe.law.streams import Streams
 from specframe.law.target_laws import Laws
 from specframe.session.engine import Engine
@@ -26,9 +27,12 @@ from specframe.task.base import Job
 from specframe.task.certify import text_checks as checks
 from specframe.task.certify.broken import Careless, NoResidual
 from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.coin_checks import no_coin_twice
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.task.certify.law_checks import chi_square
 from specframe.task.certify.pass_checks import Swayed, row_company
-from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run
+from specframe.task.certify.reused_coins import BlockAgain, Stuck
+from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run, with_rule
 from specframe.testing import defaults
 from specframe.types import Draft, Verdict
 from tests.commands import job_of
@@ -93,7 +97,7 @@ def test_match_is_exact(tmp_path: Path) -> None:
     code, held, found = run(tmp_path, "drafter=lm", "tree=static")
     assert code == 0
     assert held["verdict"].startswith("exact: accept=match")
-    texts = ("greedy text", "same-seed text", "rows of a pass")
+    texts = ("greedy text", "same-seed text", "rows of a pass", "no coin twice")
     for name in (*texts, "law by enumeration", "perfect drafter, T = 0"):
         assert found[name]["status"] == "holds", found[name]
         assert found[name]["caught"] is True
@@ -109,6 +113,8 @@ def test_rejection_is_exact(tmp_path: Path, proposal: str) -> None:
     assert code == 0
     assert held["verdict"].startswith("exact: accept=rejection")
     assert "same-seed text" not in found
+    assert found["no coin twice"]["control"] == BlockAgain.title
+    assert found["no coin twice"]["caught"] is True
     assert found["law by sampling"]["numbers"]["control_p_value"] < 1e-6
     assert found["perfect drafter, T = 0.8"]["status"] == "holds"
 
@@ -135,6 +141,7 @@ def test_coupled_draws_are_certified_by_their_text(tmp_path: Path) -> None:
 def test_drafters_without_laws_are_certified_too(tmp_path: Path, drafter: str) -> None:
     code, held, found = run(tmp_path, f"drafter={drafter}")
     assert code == 0
+    assert found["no coin twice"]["caught"] is True
     assert held["verdict"].startswith("exact")
     assert found["law by enumeration"]["status"] == "holds"
     assert found["perfect drafter, T = 0"]["status"] == "no claim"
@@ -168,6 +175,59 @@ def test_a_broken_rule_that_calls_itself_lossless_is_exposed(
     assert held["verdict"].startswith("NOT EXACT")
     assert failing in held["verdict"]
     assert found[failing]["status"] == "FAILS"
+
+
+class BlockOnce(BlockAgain):
+    """The block rule with coins that are keyed by the step."""
+
+    def counters(self, position: int | torch.Tensor, level: int) -> tuple[int | torch.Tensor, ...]:
+        return (position, level)
+
+
+@pytest.mark.parametrize(("rule", "code"), [(BlockAgain(), 1), (BlockOnce(), 0)])
+def test_a_rule_that_tosses_a_coin_again_is_exposed(
+    tmp_path: Path, rule: AcceptRule, code: int
+) -> None:
+    """With independent coins both are exact; only one of them has such coins."""
+    words = ("accept=rejection", "drafter=lm", "sampling.temperature=1.0")
+    words = (*words, "task.length=4", "task.draws=100", "task.max_branches=500")
+    got, held, found = run(tmp_path, *words, rule=rule)
+    assert got == code
+    law, coins = found["law by enumeration"], found["no coin twice"]
+    if code:
+        assert held["verdict"].startswith("NOT EXACT: accept=rejection calls itself lossless and")
+        assert law["status"] == coins["status"] == "FAILS"
+        assert law["finding"].startswith("the accept stream was asked twice")
+        assert law["finding"].split(";")[0].endswith("at the counters (7, 0)")
+        assert coins["finding"].startswith("the accept stream was asked twice")
+    else:
+        assert held["verdict"].startswith("exact")
+        assert law["numbers"]["max_error"] < 1e-15
+        assert coins["status"] == "holds"
+
+
+def test_the_old_enumeration_could_not_tell_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UsedCounters, "use", lambda *_: None)
+    words = ["drafter=lm", "tree=chain", "accept=rejection", "sampling.temperature=1"]
+    small = ["target.vocab_size=3", "tree.depth=2", "tree.max_nodes=5"]
+    model = ["drafter.model=toy_draft", "drafter.trust_vocabulary=true"]
+    engine = with_rule(load(["target=toy", *words, *small, *model]), BlockAgain())
+    prompt = [0, 1, 2, 0, 1]
+    law, _ = sequence_law(engine, prompt, length=4, max_branches=1000)
+    toy: Any = engine.components.target
+    assert max_error(law, exact_law(toy, engine.sampling(5), prompt, length=4)) < 1e-15
+
+
+def test_coins_are_checked_where_there_are_any() -> None:
+    engine = load(["target=toy", "drafter=lm", "tree=chain", "sampling.temperature=1"])
+    texts = Texts(prompts=[[0, 1, 2]], max_new_tokens=12, max_gap=0.0)
+    assert no_coin_twice(engine, texts).caught
+    found = no_coin_twice(with_rule(engine, Stuck(Match())), texts)
+    assert found.passed is False
+    assert "the target stream was asked twice" in found.finding
+    short = no_coin_twice(engine, replace(texts, max_new_tokens=1))
+    assert short.applies and not short.ran
+    assert "before a second step" in short.finding
 
 
 def test_a_control_that_is_not_caught_makes_the_certificate_invalid(

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from specframe.law.checked_streams import ReusedDraw
 from specframe.task.certify.enumeration import (
     Enumerator,
     TooManyBranches,
@@ -48,7 +49,7 @@ def test_batched_rows_branch_for_themselves_and_idle_rows_do_not() -> None:
     where = torch.tensor([True, False, True])
 
     def run(rng: Enumerator) -> list[int]:
-        return rng.categorical("draft", probs, (0,), where).tolist()
+        return rng.categorical("draft", probs, (0, torch.arange(3)), where).tolist()
 
     assert [outcome for outcome, _ in walk(run)] == [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]]
 
@@ -56,7 +57,7 @@ def test_batched_rows_branch_for_themselves_and_idle_rows_do_not() -> None:
 def test_later_draws_may_depend_on_earlier_ones() -> None:
     def run(rng: Enumerator) -> tuple[int, ...]:
         tosses = []
-        while len(tosses) < 3 and rng.coin(torch.tensor([0.5]), (0,), YES):
+        while len(tosses) < 3 and rng.coin(torch.tensor([0.5]), (len(tosses),), YES):
             tosses.append(1)
         return tuple(tosses)
 
@@ -84,6 +85,30 @@ def test_what_cannot_be_enumerated_is_refused() -> None:
         rng.uniform("accept", 0)
     with pytest.raises(ValueError, match="sums to"):
         rng.categorical("draft", torch.tensor([[math.nan, 1.0]]), (0,), YES)
+
+
+def test_counters_that_come_twice_are_refused() -> None:
+    """Answers of the enumerator are independent; the same coin tossed again is not."""
+    rng = Enumerator([])
+    half = torch.tensor([0.5])
+    rng.coin(half, (4, 0), YES)
+    rng.categorical("accept", torch.ones(1, 2), (4, -1), YES)
+    rng.categorical("draft", torch.ones(1, 2), (4, 0), YES)  # another stream
+    rng.coin(half, (4, 0), ~YES)  # nobody looks at it
+    rng.coin(half, (torch.tensor(4), torch.tensor([1])), YES)
+    with pytest.raises(ReusedDraw, match=r"accept stream .* counters \(4, 0\)"):
+        rng.coin(half, (torch.tensor(4), torch.tensor([0])), YES)
+    with pytest.raises(ReusedDraw, match=r"accept stream .* counters \(4, -1\)"):
+        rng.coin(half, (4, -1), YES)
+    twice = torch.tensor([6, 7, 7])
+    with pytest.raises(ReusedDraw, match=r"draft stream .* counters \(3, 7\)"):
+        rng.categorical("draft", torch.ones(3, 2), (3, twice), torch.ones(3, dtype=torch.bool))
+    rng.target(torch.ones(2, 2), 4, torch.ones(2, dtype=torch.bool))  # rows share their noise
+    rng.target(torch.ones(1, 2), 5, YES)
+    with pytest.raises(ReusedDraw, match=r"target stream .* counters \(4,\)"):
+        rng.target(torch.ones(1, 2), 4, YES)
+    with pytest.raises(ValueError, match="goes back"):
+        rng.roll_back()
 
 
 @pytest.mark.parametrize("how", ["place", "iid"])

@@ -15,6 +15,7 @@ from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import TooManyBranches
 from specframe.task.certify.law_checks import enumerated_law, sampled_law
 from specframe.task.certify.pass_checks import row_company
@@ -32,6 +33,7 @@ _AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
 _PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
 _DRAFT_MODEL = ["drafter=lm", "drafter.model=toy_draft", "drafter.trust_vocabulary=true"]
 _PATHS = "[[0],[1],[1,0]]"  # siblings, one of them unexpanded, and a path not through the first
+_COIN_TOKENS = 8  # at least, per text in checking mode: a repetition needs several steps
 _DRAFT_TOKENS = 24  # per answer, for the perfect drafter
 
 
@@ -40,12 +42,13 @@ class Certify(Task):
     """Checks whether a combination of components keeps the target's law.
 
     Each check is also run on a deliberately broken component, which it must notice. On the target
-    itself, greedy text is compared with full forwards without a cache, and with accept=match text
-    at T > 0 is compared with that of drafter=none with the same seed; and a row must give the same
-    whatever other rows are in its pass. On target=toy with the same
-    tree, rule and cache, the law is computed by enumeration and compared with the exact one
-    (float64, error < 1e-12); rules other than match are also tested by a chi-square test of sampled
-    sequences; and a perfect drafter must be accepted in full where that is promised.
+    itself, greedy text is compared with full forwards without a cache, with accept=match text at
+    T > 0 is compared with that of drafter=none with the same seed, a row must give the same
+    whatever other rows are in its pass, and no coin or draw of a text may be asked for twice. On
+    target=toy with the same tree, rule and cache, the law is computed by enumeration and compared
+    with the exact one (float64, error < 1e-12); rules other than match are also tested by a
+    chi-square test of sampled sequences; and a perfect drafter must be accepted in full where that
+    is promised.
 
     The run leaves certificate.json. The exit code is 1 if a rule that calls itself lossless fails,
     or if a check does not notice its broken component.
@@ -103,6 +106,7 @@ class Certify(Task):
             )
         first = self._texts(job).prompts[0]
         checks.append(("rows of a pass", lambda: row_company(job.engine, first)))
+        checks.append(("no coin twice", lambda: self._fresh(job)))
         checks.append(("law by enumeration", lambda: self._enumerated(job)))
         if not matching:
             checks.append(("law by sampling", lambda: self._sampled(job)))
@@ -119,6 +123,10 @@ class Certify(Task):
         if job.engine.settings.sampling.temperature == temperature:
             return job.engine
         return job.rebuild([f"sampling.temperature={temperature}"])
+
+    def _fresh(self, job: Job) -> Check:
+        texts = replace(self._texts(job), max_new_tokens=max(self.tokens, _COIN_TOKENS))
+        return no_coin_twice(self._at(job, self._warm(job)), texts)
 
     def _texts(self, job: Job) -> Texts:
         texts = self.texts if job.prompt is None else [job.prompt]

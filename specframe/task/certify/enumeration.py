@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
+from specframe.law.checked_streams import UsedCounters
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Stream, Streams
 from specframe.loop import Decoding
@@ -52,8 +53,9 @@ class Enumerator(Streams):
     """Streams that answer from a script, and multiply up the probability of what they answered.
 
     A batched call branches for each of its rows. Rows where `where` is false are not used and do
-    not branch. Draws that share the target's noise (`coupled`) and raw uniforms cannot be
-    enumerated and raise ValueError.
+    not branch. Every answer counts as independent of the others, so counters that come twice raise
+    ReusedDraw: the true law would have the same coin there. Draws that share the target's noise
+    (`coupled`) and raw uniforms cannot be enumerated and raise ValueError.
     """
 
     def __init__(self, choices: list[_Choice]) -> None:
@@ -61,6 +63,10 @@ class Enumerator(Streams):
         self.probability = 1.0
         self.num_draws = 0
         self._choices = choices
+        self._used = UsedCounters()
+
+    def roll_back(self) -> None:
+        raise ValueError("a sequence that goes back gets old noise again and cannot be enumerated")
 
     def uniform(self, stream: Stream, *counters: int | Tensor) -> Tensor:
         raise ValueError("raw uniforms cannot be enumerated; draw by target, categorical or coin")
@@ -69,16 +75,19 @@ class Enumerator(Streams):
         raise ValueError("coupled draws share the target's noise and cannot be enumerated")
 
     def target(self, probs: Tensor, position: int | Tensor, where: Tensor) -> Tensor:
+        self._used.use_noise(position, where)
         return self._rows(probs, where)
 
     def categorical(
         self, stream: Stream, probs: Tensor, counters: tuple[int | Tensor, ...], where: Tensor
     ) -> Tensor:
+        self._used.use(stream, counters, where)
         return self._rows(probs, where)
 
     def coin(
         self, probability: Tensor, counters: tuple[int | Tensor, ...], where: Tensor
     ) -> Tensor:
+        self._used.use("accept", counters, where)
         passes = probability.double().expand(where.shape).reshape(-1)
         tosses = self._rows(torch.stack([1 - passes, passes], dim=1), where.reshape(-1))
         return tosses.view(where.shape).bool()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from specframe.law.checked_streams import ReusedDraw
 from specframe.session.engine import Engine
 from specframe.task.certify.broken import Careless, NoResidual
 from specframe.task.certify.enumeration import (
@@ -26,7 +27,10 @@ def enumerated_law(
 ) -> Check:
     """Compare the law of all branches of a decode on a toy target with the exact one (float64)."""
     exact = _exact(engine, prompt, length)
-    law, count = sequence_law(engine, prompt, length=length, max_branches=max_branches)
+    try:
+        law, count = sequence_law(engine, prompt, length=length, max_branches=max_branches)
+    except ReusedDraw as repeated:
+        return Check(name="law by enumeration", passed=False, finding=str(repeated))
     error = max_error(law, exact)
     control, broken_error = "", 0.0
     for rule in _controls(engine):
