@@ -107,7 +107,7 @@ ORDER: dict[str, str] = {
     "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
     "lossiness cells marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
-    "session": "arguments batched row_table generation events stopping text_stream lane engine "
+    "session": "arguments batched row_table generation text_stream events stopping lane engine "
     "warmup model_facts manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "

@@ -154,14 +154,13 @@ class Engine:
     ) -> Decoding:
         """A loop over this engine's components, to be stepped by hand.
 
-        clock: what stamps the phases of each step; None: one of its own. log_probs: the lane keeps
-        those of the emitted tokens. streams: where coins and draws come from; `CheckedStreams` make
-        it a loop that checks that none comes twice.
+        clock: stamps the phases of each step; None: one of its own. log_probs: the lane keeps those
+        of emitted tokens. streams: of coins and draws; `CheckedStreams` refuse one that comes twice.
         """
-        chosen = self.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
+        limit = self.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
         return Decoding(
             self._running,
-            max_new_tokens=chosen,
+            max_new_tokens=limit,
             sampling=self.sampling,
             stopping=self._stopping,
             streams=lambda sequence: streams(seed=self.settings.seed, sequence=sequence),
