@@ -155,7 +155,7 @@ class Engine:
         """A loop over this engine's components, to be stepped by hand.
 
         clock: stamps the phases of each step; None: one of its own. log_probs: the lane keeps those
-        of emitted tokens. streams: of coins and draws; `CheckedStreams` refuse one that comes twice.
+        of emitted tokens. streams: of coins and draws; `CheckedStreams` refuse repeated ones.
         """
         limit = self.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
         return Decoding(
