@@ -161,6 +161,7 @@ class HF(Target):
             own_mask=self._builds_causal,
             dtype=self.dtype,
             wanted=None if want is None else len(want),
+            table=self._rotary.key(_reach(cache)) if self._rotary else None,
             form=None if form is None else form.key,
         )
         if form is None:

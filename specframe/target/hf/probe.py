@@ -40,15 +40,18 @@ def check_tree(target: HF) -> None:
     except _FAILURES as error:
         reason, way_out = f"fails on one ({_line(error)})", "use another model"
     else:
-        exact = target.dtype in (torch.float32, torch.float64)
-        exact = exact and not getattr(target.model, "is_quantized", False)
         error_size = (found - expected).abs().max() / expected.std()
-        if not error_size <= (_EXACT if exact else _ROUNDED):  # NaN: the loop names it
+        if not error_size <= _limit(target):  # NaN: the loop names it
             reason = "" if expected.isnan().any() else "scores its rows otherwise than its paths"
     if reason:
         raise IncompatibleComponents(
             f"target: {name} cannot verify a draft tree: it {reason}; {way_out}"
         )
+
+
+def _limit(target: HF) -> float:
+    exact = target.dtype in (torch.float32, torch.float64)
+    return _EXACT if exact and not getattr(target.model, "is_quantized", False) else _ROUNDED
 
 
 def _line(error: Exception) -> str:
@@ -66,7 +69,7 @@ def check_company(target: HF) -> None:
         return
     alone, beside = (_last_logits(target, company=company) for company in (False, True))
     error_size = (alone - beside).abs().max() / alone.std()
-    if error_size > _ROUNDED:
+    if error_size > _limit(target):
         raise IncompatibleComponents(
             f"target: {type(target.model).__name__} computes a row by the largest position in its "
             "pass, so that drafts would change the text; use a model whose positions are fixed"
