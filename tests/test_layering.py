@@ -98,8 +98,9 @@ ORDER: dict[str, str] = {
     "capture": "capturable tensor_records graphs purity wrappers",
     "drafting": "assembly cache_view draws feeding vocabulary builder "
     "feature_drafter placing rank_tree",
-    "heads": "embeddings layers medusa_net shipped model_card eagle_net head_files mtp_net choice "
-    "layer_layout strict_loading fitting head_drafter medusa_file eagle_export eagle_file mtp_file",
+    "heads": "config_values embeddings layers medusa_net shipped model_card eagle_net head_files "
+    "mtp_net choice layer_layout strict_loading fitting head_drafter medusa_file eagle_export "
+    "eagle_file mtp_file",
     "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",
     "lookup": "trie foresight continuation_tree suffix_automaton datastore ngram_pool "
     "lookahead_window",

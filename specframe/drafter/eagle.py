@@ -11,7 +11,13 @@ from specframe.heads.choice import HeadChoice
 from specframe.heads.eagle_file import load_eagle
 from specframe.heads.eagle_net import EagleNet
 from specframe.heads.embeddings import embedding, target_head
-from specframe.heads.fitting import check_width, eagle_head, listed_ids, placed
+from specframe.heads.fitting import (
+    check_vocabulary_size,
+    check_width,
+    eagle_head,
+    listed_ids,
+    placed,
+)
 from specframe.heads.head_drafter import HeadDrafter
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
@@ -47,6 +53,7 @@ class Eagle(HeadDrafter, FeatureDrafter):
         chosen = HeadChoice.of(self.word, path, vocabulary, target.name)
         net, cache = load_eagle(chosen.path), new_cache()
         self._adopt(net, target=target, cache=cache, runtime=runtime, vocabulary=chosen.vocabulary)
+        check_vocabulary_size(net.options.vocab_size, target)
         if self._embed == target.embed:
             net.embed_tokens = None  # a copy of the target's
 

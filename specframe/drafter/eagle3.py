@@ -12,7 +12,7 @@ from specframe.heads.choice import HeadChoice
 from specframe.heads.eagle_file import load_eagle3
 from specframe.heads.eagle_net import Eagle3Net
 from specframe.heads.embeddings import embedding
-from specframe.heads.fitting import eagle3_head, fused_layers, placed
+from specframe.heads.fitting import check_vocabulary_size, eagle3_head, fused_layers, placed
 from specframe.heads.head_drafter import HeadDrafter
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
@@ -58,6 +58,7 @@ class Eagle3(HeadDrafter, FeatureDrafter):
             layers=layers,
             vocabulary=chosen.vocabulary,
         )
+        check_vocabulary_size(net.options.vocab_size, target)
         if self._embed == target.embed:
             net.embed_tokens = None  # a copy of the target's
 

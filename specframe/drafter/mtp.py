@@ -14,7 +14,7 @@ from specframe.drafting.feature_drafter import FeatureDrafter
 from specframe.errors import ConfigError
 from specframe.heads.choice import HeadChoice
 from specframe.heads.embeddings import Table, embedding, target_head
-from specframe.heads.fitting import check_width, listed_ids, placed
+from specframe.heads.fitting import check_vocabulary_size, check_width, listed_ids, placed
 from specframe.heads.head_drafter import HeadDrafter
 from specframe.heads.mtp_file import load_mtp
 from specframe.heads.mtp_net import MTPNet, State
@@ -70,6 +70,7 @@ class MTP(HeadDrafter, FeatureDrafter):
             runtime=runtime,
             vocabulary=chosen.vocabulary,
         )
+        check_vocabulary_size(net.options.vocab_size, target)
 
     def _adopt(
         self,

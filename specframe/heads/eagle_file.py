@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
+from specframe.heads import config_values as values
 from specframe.heads.eagle_net import Eagle3Net, Eagle3Options, EagleNet, EagleOptions
 from specframe.heads.head_files import read_files
 from specframe.heads.layer_layout import (
@@ -50,7 +51,7 @@ def load_eagle(path: str) -> EagleNet:
         bias="fc.bias" in file.tensors,
         embeddings=_rows(file.tensors, "embed_tokens.weight"),
         head=_rows(file.tensors, "lm_head.weight"),
-        vocab_size=file.config.get("vocab_size"),
+        vocab_size=values.whole(file.config, "vocab_size", file.files.place),
     )
     with torch.device("meta"):
         net = EagleNet(options)
@@ -92,22 +93,26 @@ def _numbered(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _eagle3_options(file: RenamedFile, layers: int, num_fused: int) -> Eagle3Options:
-    config, tensors = file.files.config, file.tensors
+    config, tensors, place = file.files.config, file.tensors, file.files.place
     shape = shape_of(file, "midlayer.")
     if num_fused:
         size = tensors["fc_norm.0.weight"].shape[0]
     else:
-        size = config.get("target_hidden_size") or shape.hidden
+        size = values.whole(config, "target_hidden_size", place) or shape.hidden
     width = tensors["fc.weight"].shape[1]
     if width % size:
         raise ConfigError(
-            f"{file.files.place}: fc.weight takes {width} values, which are no whole number of "
+            f"{place}: fc.weight takes {width} values, which are no whole number of "
             f"features of {size}; give target_hidden_size in config.json"
         )
-    vocab_size = file.config.get("vocab_size")
+    rows = tensors["lm_head.weight"].shape[0]
+    values.agree(config, place, draft_vocab_size=rows)
+    if "t2d" in tensors:
+        values.agree(file.config, place, vocab_size=len(tensors["t2d"]))
+    vocab_size = values.whole(file.config, "vocab_size", place)
     return Eagle3Options(
         shape=shape,
-        draft_vocab=tensors["lm_head.weight"].shape[0],
+        draft_vocab=rows,
         features=width // size,
         feature_size=size,
         layers=layers,
@@ -116,7 +121,7 @@ def _eagle3_options(file: RenamedFile, layers: int, num_fused: int) -> Eagle3Opt
         vocab_size=len(tensors["t2d"]) if "t2d" in tensors else vocab_size,
         mapped="d2t" in tensors,
         marked="t2d" in tensors,
-        taps=_taps(config),
+        taps=_taps(config, place),
         norm_before_residual=_flag(config, "norm_before_residual"),
         norm_before_fc="input_norm.weight" in tensors,
         fc_norm=bool(num_fused),
@@ -124,17 +129,17 @@ def _eagle3_options(file: RenamedFile, layers: int, num_fused: int) -> Eagle3Opt
     )
 
 
-def _taps(config: Mapping[str, Any]) -> tuple[int, ...] | None:
+def _taps(config: Mapping[str, Any], place: str) -> tuple[int, ...] | None:
     """The blocks whose input is fused.
 
     At the top of a configuration the numbers mean just that; within `eagle_config` (SGLang,
     SpecForge) they are the blocks whose output is taken.
     """
     key = "eagle_aux_hidden_state_layer_ids"
-    if config.get(key):
-        return tuple(int(number) for number in config[key])
-    nested = config.get("eagle_config") or {}
-    return tuple(int(number) + 1 for number in nested[key]) if nested.get(key) else None
+    if (listed := values.blocks(config, key, place)) is not None:
+        return listed
+    listed = values.blocks(values.section(config, "eagle_config", place), key, place)
+    return None if listed is None else tuple(number + 1 for number in listed)
 
 
 def _flag(config: Mapping[str, Any], key: str) -> bool:
@@ -148,10 +153,13 @@ def _check_map(file: RenamedFile, options: Eagle3Options) -> None:
         return
     offsets, place = file.tensors["d2t"], file.files.place
     rows, vocab = options.draft_vocab, options.vocab_size
-    if len(offsets) != rows:
-        raise ConfigError(f"{place}: d2t has {len(offsets)} entries, lm_head.weight {rows} rows")
-    ids = torch.arange(rows) + offsets.long()
+    if offsets.dim() != 1 or len(offsets) != rows:
+        raise ConfigError(f"{place}: d2t has {offsets.numel()} entries, lm_head.weight {rows} rows")
     hint = "d2t must hold offsets (target id minus draft id)"
+    if offsets.is_floating_point() or offsets.is_complex() or offsets.dtype == torch.bool:
+        kind = str(offsets.dtype).removeprefix("torch.")
+        raise ConfigError(f"{place}: d2t is of {kind}, not of whole numbers; {hint}")
+    ids = torch.arange(rows) + offsets.long()
     if bool((ids.diff() <= 0).any()) or bool((ids < 0).any()):
         raise ConfigError(f"{place}: d2t gives ids that do not increase from 0; {hint}")
     if vocab is not None and int(ids[-1]) >= vocab:

@@ -39,6 +39,15 @@ def placed(net: Net, target: Target) -> Net:
     return net.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
 
 
+def check_vocabulary_size(said: int | None, target: Target) -> None:
+    """Raises ConfigError if a head's configuration names another size of vocabulary."""
+    if said is not None and said != target.vocab_size:
+        raise ConfigError(
+            f"drafter.path: this head is for a vocabulary of {said} tokens (vocab_size), "
+            f"{target.name} has {target.vocab_size}; use a head of this target"
+        )
+
+
 def listed_ids(vocabulary: str | None, target: Target) -> Tensor | None:
     """[Vd] increasing target ids of the file drafter.vocabulary, on the target's device; None for
     no file. Raises ConfigError."""

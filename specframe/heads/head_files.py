@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, describe_error
 from specframe.heads.shipped import local_path
 
 # Names of files that hold weights, best first; a pattern stands for all shards of a model.
@@ -112,7 +112,7 @@ def _config(file: Path, place: str) -> dict[str, Any]:
         return {}
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: config.json is no JSON ({error})") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{place}: config.json holds no mapping")
@@ -121,18 +121,22 @@ def _config(file: Path, place: str) -> dict[str, Any]:
 
 def _tensors(file: Path, place: str) -> dict[str, Tensor]:
     """Raises ConfigError for a file that holds anything but tensors by name."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    unreadable = (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError)
     try:
         if file.suffix == ".safetensors":
             return load_file(str(file))
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, *unreadable) as error:
-        reason = " ".join(str(error).split())[:160]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, on files that are refused below
+            tensors = torch.load(file, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # a file that is no checkpoint may end in any error
+        reason = describe_error(error).split(". ")[0][:160]
         raise ConfigError(f"{place}: {file.name} cannot be read as tensors ({reason})") from error
-    if not isinstance(tensors, dict) or not all(isinstance(x, Tensor) for x in tensors.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()
+    ):
         raise ConfigError(f"{place}: {file.name} holds more than tensors by name")
     return tensors
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from specframe.errors import ConfigError
+from specframe.heads import config_values as values
 from specframe.heads.head_files import HeadFiles
 from specframe.heads.layers import Rope, Shape
 
@@ -104,8 +105,8 @@ def shape_of(file: RenamedFile, prefix: str) -> Shape:
     }
     config, place = file.config, file.files.place
     queries, hidden = sizes["q_proj"][0], sizes["o_proj"][0]
-    heads = config.get("num_attention_heads")
-    size = config.get("head_dim") or (queries // heads if heads else None)
+    heads = values.whole(config, "num_attention_heads", place)
+    size = values.whole(config, "head_dim", place) or (queries // heads if heads else None)
     if not size:
         raise ConfigError(
             f"{place}: config.json must give head_dim or num_attention_heads; shapes do not tell"
@@ -119,16 +120,29 @@ def shape_of(file: RenamedFile, prefix: str) -> Shape:
     biases = {
         name for name, part in PROJECTIONS.items() if f"{prefix}{part}.{name}.bias" in file.tensors
     }
-    return Shape(
+    shape = Shape(
         hidden=hidden,
         intermediate=sizes["up_proj"][0],
         heads=queries // size,
         kv_heads=sizes["k_proj"][0] // size,
         head_dim=size,
-        eps=config.get("rms_norm_eps", 1e-6),
+        eps=values.positive(config, "rms_norm_eps", place) or 1e-6,
         rope=rope_of(config, place),
         biases=frozenset(biases),
         qk_norm=f"{prefix}self_attn.q_norm.weight" in file.tensors,
+    )
+    _check_agreement(config, place, shape)
+    return shape
+
+
+def _check_agreement(config: Mapping[str, Any], place: str, shape: Shape) -> None:
+    values.agree(
+        config,
+        place,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
     )
 
 
@@ -147,9 +161,11 @@ def rope_of(config: Mapping[str, Any], place: str) -> Rope:
     Where it names no base, 10000 is meant (never the target's): the programs that trained such
     heads had it fixed.
     """
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    scaling = values.section(config, "rope_parameters", place)
+    scaling = scaling or values.section(config, "rope_scaling", place)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    base = scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
+    base = values.positive(scaling, "rope_theta", place)
+    base = base or values.positive(config, "rope_theta", place) or 10000.0
     partial = scaling.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     if kind not in ("default", "linear", "llama3") or partial != 1.0:
         raise ConfigError(
@@ -157,14 +173,15 @@ def rope_of(config: Mapping[str, Any], place: str) -> Rope:
             "linear and llama3 over whole heads"
         )
     if kind == "default":
-        return Rope(base=float(base))
+        return Rope(base=base)
+    factor = values.needed(scaling, "factor", place)
     if kind == "linear":
-        return Rope(base=float(base), kind=kind, factor=float(scaling["factor"]))
+        return Rope(base=base, kind=kind, factor=factor)
     return Rope(
-        base=float(base),
+        base=base,
         kind=kind,
-        factor=float(scaling["factor"]),
-        low=float(scaling["low_freq_factor"]),
-        high=float(scaling["high_freq_factor"]),
-        original=int(scaling["original_max_position_embeddings"]),
+        factor=factor,
+        low=values.needed(scaling, "low_freq_factor", place),
+        high=values.needed(scaling, "high_freq_factor", place),
+        original=int(values.needed(scaling, "original_max_position_embeddings", place)),
     )

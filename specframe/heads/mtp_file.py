@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from specframe.errors import ConfigError
+from specframe.heads import config_values as values
 from specframe.heads.eagle_export import layer_config
 from specframe.heads.head_files import HeadFiles, read_files, write_files
 from specframe.heads.layer_layout import RenamedFile, layer_keys, renamed, shape_of, swap_prefix
@@ -110,7 +111,7 @@ def _empty(file: RenamedFile, first: int, count: int) -> MTPNet:
         modules=count,
         embeddings=len(file.tensors.get(prefix + _TABLE, ())),
         head=len(file.tensors.get(prefix + _HEAD, ())),
-        vocab_size=config.get("vocab_size"),
+        vocab_size=values.whole(config, "vocab_size", file.files.place),
         feature=feature,
         recycle=recycle,
     )

@@ -49,7 +49,8 @@ def load_weights(
 ) -> Net:
     """The network with `tensors` in place of its own, in their dtypes, frozen.
 
-    original: the file's name of a key. Raises ConfigError, naming `place`, if shapes do not fit.
+    original: the file's name of a key. Raises ConfigError, naming `place`, if shapes do not fit,
+    weights are whole numbers, or a value is not finite: such a head would draft nothing, silently.
     """
     expected = net.state_dict()
     wrong = [
@@ -59,8 +60,26 @@ def load_weights(
     ]
     if wrong:
         raise ConfigError(f"{place}: shapes do not fit together: {'; '.join(wrong)}")
+    kinds = [
+        f"{original(key)} {str(value.dtype).removeprefix('torch.')}"
+        for key, value in tensors.items()
+        if value.is_floating_point() != expected[key].is_floating_point()
+    ]
+    if kinds:
+        raise ConfigError(f"{place}: dtypes are of another kind than expected: {'; '.join(kinds)}")
+    broken = [original(key) for key, value in tensors.items() if not _is_finite(value)]
+    if broken:
+        raise ConfigError(f"{place}: values are not finite (NaN or infinite): {', '.join(broken)}")
     net.load_state_dict(tensors, strict=True, assign=True)
     return net.eval().requires_grad_(False)
+
+
+def _is_finite(value: Tensor) -> bool:
+    # The sum would overflow; both ends carry a NaN.
+    if not value.is_floating_point() or not value.numel():
+        return True
+    low, high = value.float().aminmax()
+    return bool(low.isfinite()) and bool(high.isfinite())
 
 
 def load_file(net: Net, file: RenamedFile) -> Net:

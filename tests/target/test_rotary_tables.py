@@ -18,6 +18,7 @@ from specframe.target.hf import HF
 from specframe.testing.tiny_models import full_logits, model
 from specframe.training.feature_cache import FeatureReader
 from specframe.training.samples import TrainingSample
+from tests.runtime.test_packed import runtime as packed
 from tests.small_models import RUNTIME, VOCAB, Composition, decode, lm_of, prefilled, tree_of
 
 BORDER = 24  # tokens of the training
@@ -78,6 +79,48 @@ def test_prompt_in_several_passes_is_read_with_one_table(
     expected = full_logits(fixed(kind, length), PROMPT[:length])[-1]
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-9)
     assert cache.reach == [length]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_in_one_call_read_the_same_table(kind: str) -> None:
+    wide = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
+    scaling = KINDS[kind]["rope_parameters"] | {"short_factor": [1.0] * 8}
+    scaling |= {"long_factor": [4.0 + place for place in range(8)]}
+    made = model("llama", **{**KINDS[kind], **wide, "rope_parameters": scaling}).float()
+    found = []
+    for runtime in (RUNTIME, packed()):
+        target = HF.of(copy.deepcopy(made), runtime=runtime)
+        assert (target._trunk is None) == (runtime is RUNTIME)
+        for reach in (30, 60):
+            cache = DynamicCache()
+            cache.open(0, columns=30, device=torch.device("cpu"))
+            cache.reach[0] = reach
+            with torch.inference_mode():
+                found.append(target.prefill(PROMPT[:12], cache).logits[0])
+    for ours, theirs in ((found[2], found[0]), (found[3], found[1])):
+        assert (ours - theirs).abs().max() < 1e-4 * theirs.std()
+    same = torch.equal(found[0], found[1])
+    assert same == (kind == "longrope"), "both lengths are beyond the border"
+
+
+def test_a_launch_is_told_which_table_a_pass_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, keys = held("longrope"), []
+
+    class Launch:
+        def wrap(self, run: Any, key: Any) -> Any:
+            keys.append(key)
+            return run
+
+    monkeypatch.setattr(target, "_launch", Launch())
+    for reach in (BORDER, BORDER + 1, BORDER + 9):
+        cache = DynamicCache()
+        cache.open(0, columns=40, device=torch.device("cpu"))
+        cache.reach[0] = reach
+        with torch.inference_mode():
+            for token in PROMPT[:2]:  # the first pass makes the buffers
+                target.prefill([token], cache)
+    short, long, longer = keys
+    assert short != long and long == longer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,5 +185,37 @@ def test_a_model_with_a_table_of_its_own_is_refused() -> None:
 
     rotary.forward = MethodType(by_length, rotary)
     rotary.rope_type = "own"
+    with pytest.raises(IncompatibleComponents, match="by the largest position in its pass"):
+        HF.of(made, runtime=RUNTIME)
+
+
+def test_logn_attention_is_refused() -> None:
+    made = copy.deepcopy(plain("longrope"))
+    made.config.use_logn_attn = True
+    with pytest.raises(IncompatibleComponents, match="use_logn_attn=true, which changes attention"):
+        HF.of(made, runtime=RUNTIME)
+
+
+def test_a_family_that_scales_its_table_by_itself_is_refused() -> None:
+    import transformers as hf
+
+    config = hf.PhimoeConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=2,
+        max_position_embeddings=4 * BORDER,
+        rope_parameters={**LONGROPE, "short_mscale": 1.2, "long_mscale": 1.3},
+        sliding_window=None,
+        experts_implementation="eager",
+    )
+    made = hf.AutoModelForCausalLM.from_config(config).double().eval()
+    with torch.no_grad():
+        for weight in made.parameters():
+            if weight.dim() > 1:
+                weight.mul_(10)
     with pytest.raises(IncompatibleComponents, match="by the largest position in its pass"):
         HF.of(made, runtime=RUNTIME)

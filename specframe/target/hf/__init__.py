@@ -17,7 +17,7 @@ from specframe.target.base import TARGETS, Forward, Target, Tokenizer
 from specframe.target.hf.blocks import Blocks
 from specframe.target.hf.captured_pass import PassKey
 from specframe.target.hf.loading import Dtype, dtype_of, load, refuse_recurrent
-from specframe.target.hf.probe import check_company, check_tree
+from specframe.target.hf.probe import check_tree
 from specframe.target.hf.rotary_tables import RotaryTables, longest_text
 from specframe.types import Gives, Rows
 
@@ -115,7 +115,6 @@ class HF(Target):
             max_positions=longest_text(text),
         )
         check_tree(self)
-        check_company(self)
 
     @torch.inference_mode()
     def forward(
@@ -161,6 +160,7 @@ class HF(Target):
             own_mask=self._builds_causal,
             dtype=self.dtype,
             wanted=None if want is None else len(want),
+            table=self._rotary.key(_reach(cache)) if self._rotary else None,
             form=None if form is None else form.key,
         )
         if form is None:

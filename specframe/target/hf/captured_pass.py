@@ -29,6 +29,7 @@ class PassKey:
     own_mask: bool  # the model makes the mask of a causal pass by itself, which is faster
     dtype: torch.dtype  # of the additive masks
     wanted: int | None  # rows whose logits are needed; None: no logits
+    table: Hashable  # which rotary tables it reads, where a runtime may make constants of them
     form: Hashable = None  # key of the cache's form, where there is one
 
     def over(self, form: PassForm) -> Any:

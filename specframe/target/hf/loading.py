@@ -61,3 +61,9 @@ def refuse_recurrent(config: Any, kind: type) -> None:
             f"target: {kind.__name__} keeps {what} that cannot be rolled back after a rejected "
             "draft; use a model of full or sliding attention"
         )
+    for key in ("use_logn_attn", "use_dynamic_ntk"):  # of Qwen's first code
+        if getattr(config, key, False):
+            raise IncompatibleComponents(
+                f"target: {kind.__name__} has {key}=true, which changes attention with the length "
+                "of a text, so that drafts would change the text; use a model without it"
+            )

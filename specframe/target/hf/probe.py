@@ -1,4 +1,5 @@
-"""A look at a freshly loaded model: does it score a small tree as it scores the tree's paths?
+"""A look at a freshly loaded model: does it score a small tree as it scores the tree's paths, and
+does a row mind the rows beside it?
 
 Some models derive positions or biases from a padding mask or from the order of rows, or see to the
 right; nothing in their configuration says so, and their trees would be wrong without a word.
@@ -25,7 +26,8 @@ _EXACT, _ROUNDED = 1e-3, 0.3  # largest error in standard deviations of the logi
 
 @torch.inference_mode()
 def check_tree(target: HF) -> None:
-    """Raises IncompatibleComponents, naming the class, if trees come out wrong."""
+    """Raises IncompatibleComponents, naming the class, if trees come out wrong, or if a row depends
+    on rows that it does not see."""
     name, reason = type(target.model).__name__, ""
     way_out = "use a model whose attention honours a 4-D mask and position ids"
     try:
@@ -40,33 +42,38 @@ def check_tree(target: HF) -> None:
     except _FAILURES as error:
         reason, way_out = f"fails on one ({_line(error)})", "use another model"
     else:
-        exact = target.dtype in (torch.float32, torch.float64)
-        exact = exact and not getattr(target.model, "is_quantized", False)
         error_size = (found - expected).abs().max() / expected.std()
-        if not error_size <= (_EXACT if exact else _ROUNDED):  # NaN: the loop names it
+        if not error_size <= _limit(target):  # NaN: the loop names it
             reason = "" if expected.isnan().any() else "scores its rows otherwise than its paths"
     if reason:
         raise IncompatibleComponents(
             f"target: {name} cannot verify a draft tree: it {reason}; {way_out}"
         )
+    _check_company(target)
+
+
+def _limit(target: HF) -> float:
+    exact = target.dtype in (torch.float32, torch.float64)
+    return _EXACT if exact and not getattr(target.model, "is_quantized", False) else _ROUNDED
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:160]
 
 
-@torch.inference_mode()
-def check_company(target: HF) -> None:
-    """Raises IncompatibleComponents if a row depends on rows that it does not see.
-
-    Some models choose a table or a temperature of attention by the largest position of a pass, or
-    by its number of rows. A draft that looks far ahead would then change the text before it.
+def _check_company(target: HF) -> None:
+    """Some models choose a table or a temperature of attention by the largest position of a pass,
+    or by its number of rows. A draft that looks far ahead would change the text before it.
     """
     if target.gives.max_positions is None:
         return
-    alone, beside = (_last_logits(target, company=company) for company in (False, True))
+    alone = _last_logits(target, company=False)
+    try:
+        beside = _last_logits(target, company=True)
+    except _FAILURES:  # no such position after all: no draft gets there
+        return
     error_size = (alone - beside).abs().max() / alone.std()
-    if error_size > _ROUNDED:
+    if error_size > _limit(target):
         raise IncompatibleComponents(
             f"target: {type(target.model).__name__} computes a row by the largest position in its "
             "pass, so that drafts would change the text; use a model whose positions are fixed"

@@ -104,8 +104,7 @@ class Certify(Task):
             checks.append(
                 ("same-seed text", lambda: seeded_text(self._at(job, warm), self._texts(job)))
             )
-        first = self._texts(job).prompts[0]
-        checks.append(("rows of a pass", lambda: row_company(job.engine, first)))
+        checks.append(("rows of a pass", lambda: self._company(job)))
         checks.append(("no coin twice", lambda: self._fresh(job)))
         checks.append(("law by enumeration", lambda: self._enumerated(job)))
         if not matching:
@@ -114,6 +113,10 @@ class Certify(Task):
             name = f"perfect drafter, T = {temperature:g}"
             checks.append((name, partial(self._perfect, job, name, temperature)))
         return checks
+
+    def _company(self, job: Job) -> Check:
+        prompts = self._texts(job).prompts
+        return row_company(job.engine, prompts[0] if prompts else [0])
 
     def _warm(self, job: Job) -> float:
         temperature = job.engine.settings.sampling.temperature
