@@ -18,6 +18,7 @@ from specframe.heads.layer_layout import (
     EAGLE3_PREFIXES,
     EAGLE_PREFIXES,
     RenamedFile,
+    check_sizes,
     is_eagle3,
     layer_keys,
     num_layers,
@@ -44,6 +45,9 @@ def load_eagle(path: str) -> EagleNet:
         needed, allowed = layer_keys(f"layers.{index}.", norms)
         required, optional = required + needed, optional + allowed
     check_layers(file, required, optional, "an EAGLE head")
+    check_sizes(file.config, files.place, num_hidden_layers=layers)
+    for table in ("embed_tokens.weight", "lm_head.weight"):
+        check_sizes(file.config, files.place, vocab_size=_rows(file.tensors, table))
     options = EagleOptions(
         shape=shape_of(file, "layers.0."),
         layers=layers,
@@ -79,6 +83,9 @@ def load_eagle3(path: str) -> Eagle3Net:
     fused = [key for key in tensors if key.startswith("fc_norm.")]
     required += [f"fc_norm.{index}.weight" for index in range(len(fused))]
     check_layers(file, required, optional, "an EAGLE-3 head")
+    for table in ("embed_tokens.weight", "t2d"):
+        check_sizes(file.config, files.place, vocab_size=_rows(tensors, table))
+    check_sizes(files.config, files.place, draft_vocab_size=_rows(tensors, "lm_head.weight"))
     options = _eagle3_options(file, layers, len(fused))
     _check_map(file, options)
     with torch.device("meta"):

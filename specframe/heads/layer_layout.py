@@ -104,18 +104,16 @@ def shape_of(file: RenamedFile, prefix: str) -> Shape:
     }
     config, place = file.config, file.files.place
     queries, hidden = sizes["q_proj"][0], sizes["o_proj"][0]
-    heads = config.get("num_attention_heads")
-    size = config.get("head_dim") or (queries // heads if heads else None)
-    if not size:
-        raise ConfigError(
-            f"{place}: config.json must give head_dim or num_attention_heads; shapes do not tell"
-        )
-    if queries % size or sizes["k_proj"][0] % size or size % 2:
-        raise ConfigError(
-            f"{place}: heads of {size} do not divide q_proj {sizes['q_proj']} and k_proj "
-            f"{sizes['k_proj']}; correct head_dim in config.json"
-        )
+    size = _head_size(config, place, sizes)
     _refuse_unknown(config, place)
+    check_sizes(
+        config,
+        place,
+        hidden_size=hidden,
+        intermediate_size=sizes["up_proj"][0],
+        num_attention_heads=queries // size,
+        num_key_value_heads=sizes["k_proj"][0] // size,
+    )
     biases = {
         name for name, part in PROJECTIONS.items() if f"{prefix}{part}.{name}.bias" in file.tensors
     }
@@ -130,6 +128,36 @@ def shape_of(file: RenamedFile, prefix: str) -> Shape:
         biases=frozenset(biases),
         qk_norm=f"{prefix}self_attn.q_norm.weight" in file.tensors,
     )
+
+
+def _head_size(config: Mapping[str, Any], place: str, sizes: Mapping[str, tuple[int, ...]]) -> int:
+    """Values of an attention head. sizes: shapes by projection."""
+    queries, keys = sizes["q_proj"], sizes["k_proj"]
+    heads = config.get("num_attention_heads")
+    size: int | None = config.get("head_dim") or (queries[0] // heads if heads else None)
+    if not size:
+        raise ConfigError(
+            f"{place}: config.json must give head_dim or num_attention_heads; shapes do not tell"
+        )
+    if queries[0] % size or keys[0] % size or size % 2:
+        raise ConfigError(
+            f"{place}: heads of {size} do not divide q_proj {queries} and k_proj {keys}; correct "
+            "head_dim in config.json"
+        )
+    return size
+
+
+def check_sizes(config: Mapping[str, Any], place: str, **shown: int) -> None:
+    """Raises ConfigError for a size in config.json that the weights contradict.
+
+    shown: what the weights have, by the key of the configuration; 0 where they do not show it.
+    """
+    for key, size in shown.items():
+        if size and config.get(key) not in (None, size):
+            raise ConfigError(
+                f"{place}: config.json has {key}={config[key]}, the weights have {size}; give the "
+                "config.json of this head"
+            )
 
 
 def _refuse_unknown(config: Mapping[str, Any], place: str) -> None:

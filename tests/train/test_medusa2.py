@@ -19,6 +19,7 @@ from specframe.train.medusa2 import Medusa2Recipe
 from specframe.training.feature_cache import FeatureReader
 from specframe.tree.chain import ChainTree
 from tests.small_models import RUNTIME, Composition, decode, raw
+from tests.training.plain_losses import mean, rows_at
 from tests.training.recipe_contract import check_it_goes_on, check_its_numbers
 from tests.training.small_courses import (
     batch_of,
@@ -165,8 +166,21 @@ def test_lambda_0_weighs_the_papers_sum_over_heads(ramp: str, share: float) -> N
     found = recipe.losses(net, frozen, batch, 0.5)
     heads = sum(0.8**k * found[f"head_{k}"] for k in (1, 2, 3))
     torch.testing.assert_close(found["loss"], found["kl"] + 0.3 * share * heads)
-    ours = torch.autograd.grad(found["loss"], list(net.heads.parameters()), retain_graph=True)
-    assert all(bool(one.any()) for one in ours)
+    read = net.heads(net(batch.tokens))  # heads read the adapted states, not the original's
+    for step, states in enumerate(read):
+        rows = rows_at(samples().train[:3], step, 0.0)
+        expected = mean(
+            rows,
+            lambda row, states=states: (
+                -frozen.head(states[row.sequence, row.pair]).log_softmax(-1)[row.token]
+            ),
+        )
+        torch.testing.assert_close(found[f"head_{step + 1}"], expected.detach())
+    ours = torch.autograd.grad(found["loss"], list(net.adapters))
+    recipe.lambda_0 = 0.0
+    alone = torch.autograd.grad(recipe.losses(net, frozen, batch, 0.5)["loss"], list(net.adapters))
+    moves = [not torch.allclose(one, other) for one, other in zip(ours, alone, strict=True)]
+    assert all(moves), "the heads' loss moves the trunk too"
     recipe.release()
 
 
