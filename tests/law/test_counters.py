@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specframe import load
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
@@ -265,6 +266,34 @@ def test_a_text_asks_with_its_own_lengths_and_never_twice(monkeypatch: pytest.Mo
         if len(lengths) == 8:  # before the end, where drafts grow shorter
             break
     assert made == [(7, 3)]
+
+
+def test_the_oracle_keys_its_guesses_by_length_root_depth_and_purpose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Key] = []
+    made: list[tuple[int, Any]] = []
+
+    def streams(*, seed: int, sequence: int | Tensor = 0) -> Shared:
+        made.append((seed, sequence))
+        return Shared(asked, seed, sequence)
+
+    monkeypatch.setattr("specframe.drafter.oracle.Streams", streams)
+    words = ["target=toy", "drafter=oracle", "drafter.seed=9", "drafter.rates=[0.7]"]
+    words += ["tree=chain", "tree.depth=2", "tree.max_nodes=3", "stop.eos=[]", "max_new_tokens=60"]
+    decoding, length = load(words).decoding(), 0
+    prompt = [0, 1, 2]
+    text = [*prompt]
+    for number, emission in enumerate(decoding.run(prompt, sequence=3)):
+        if emission.record is not None:
+            keys = [(length, text[-1], depth, kind) for depth in range(2) for kind in range(3)]
+            assert asked == [("policy", *key) for key in keys]
+        asked.clear()
+        text += emission.tokens
+        length = len(text)
+        if number == 5:
+            break
+    assert made == [(9, 3)]
 
 
 def test_recovered_tokens_of_two_positions_are_independent() -> None:
