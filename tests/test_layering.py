@@ -68,8 +68,8 @@ ALLOWED: dict[str, str] = {
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session storage target.base terminal "
     "train.base types",
-    "compose": "*.base capture components costs errors law planning plugins prompts records "
-    "registry session terminal types",
+    "compose": "*.base capture components costs errors law measure planning plugins prompts "
+    "records registry session terminal types",
     "sweep": "errors",
     "cli": "compose errors plugins sweep",
     "testing": "*",  # suites of real components; nothing imports it

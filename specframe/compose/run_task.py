@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,9 +15,11 @@ from omegaconf import DictConfig
 from specframe.components import Components
 from specframe.compose.build import Plan, load, plan
 from specframe.compose.overrides import replaced
+from specframe.errors import ConfigError
+from specframe.measure.metrics import number_names
 from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
-from specframe.task.base import Job
+from specframe.task.base import Job, Task
 from specframe.terminal.progress import waiting
 from specframe.tree.base import explanation_of
 
@@ -25,6 +28,18 @@ def _notices(parts: Components) -> list[str]:
     """What a person should know of the components before they run."""
     notices = (parts.runtime.weights.lossy, parts.cache.lossy, explanation_of(parts.tree))
     return [notice for notice in notices if notice]
+
+
+def _check_objective(name: str, task: Task) -> None:
+    """Raises ConfigError for an objective that is no number of any task."""
+    known = {*number_names(), *task.numbers}
+    if name.partition(".")[0] not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else "give one of them, or leave it out"
+        raise ConfigError(
+            f"objective={name}: no such number; there are acceptance_length, tokens_per_s, "
+            f"num_accepted and others, speedup with task=benchmark; {meant}"
+        )
 
 
 def _loaded(checked: Plan) -> Engine:
@@ -42,6 +57,7 @@ def run(config: DictConfig, *, output_dir: Path, words: Sequence[str] | None = N
     """
     checked = replace(plan(config), reuse_drafters=True)
     task = checked.bound["task"].make()
+    _check_objective(checked.top["objective"], task)
     task.check(checked.config)
     prompts = checked.prompts()
     given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []

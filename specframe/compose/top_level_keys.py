@@ -34,6 +34,14 @@ class TopLevelKeys:
     expects: dict[str, Any] | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExpectedNumbers:
+    """What `expects` must say; its other keys are entries of a manifest."""
+
+    acceptance_length: Annotated[float, Range(0, None)]
+    tolerance: Annotated[float, Range(0, None)]
+
+
 def bind_top_level(plain: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
     """The checked keys that belong to no component, and the settings of an engine among them.
 
@@ -72,6 +80,10 @@ def _check(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, d
     for key, words in (("sampling.bad_words", sampling.bad_words), ("stop.strings", stop.strings)):
         if "" in (words or []):
             raise ConfigError(f'{key}={words}: "" is in every text; leave it out')
+    if top["expects"] is not None:
+        names = ("acceptance_length", "tolerance")
+        numbers = {key: value for key, value in top["expects"].items() if key in names}
+        bind(ExpectedNumbers, numbers, where="expects")
     if (sampling.min_new_tokens or 0) > top["max_new_tokens"]:
         raise ConfigError(
             f"sampling.min_new_tokens={sampling.min_new_tokens} is above "

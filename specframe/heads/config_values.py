@@ -59,11 +59,12 @@ def blocks(config: Mapping[str, Any], key: str, place: str) -> tuple[int, ...] |
 def agree(config: Mapping[str, Any], place: str, **sizes: int) -> None:
     """Raises ConfigError where the configuration has another size than the weights.
 
-    sizes: by key, as the shapes of the weights show them. Keys that are absent say nothing.
+    sizes: by key, as the shapes of the weights show them; 0 where they do not. Keys that are absent
+    say nothing.
     """
     for key, size in sizes.items():
         said = whole(config, key, place)
-        if said is not None and said != size:
+        if size and said is not None and said != size:
             raise ConfigError(
                 f"{place}: config.json has {key}={said}, the weights have {size}; they are of two "
                 "heads, or one of them was changed"

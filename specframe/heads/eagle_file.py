@@ -45,6 +45,9 @@ def load_eagle(path: str) -> EagleNet:
         needed, allowed = layer_keys(f"layers.{index}.", norms)
         required, optional = required + needed, optional + allowed
     check_layers(file, required, optional, "an EAGLE head")
+    values.agree(file.config, files.place, num_hidden_layers=layers)
+    for table in ("embed_tokens.weight", "lm_head.weight"):
+        values.agree(file.config, files.place, vocab_size=_rows(file.tensors, table))
     options = EagleOptions(
         shape=shape_of(file, "layers.0."),
         layers=layers,
@@ -80,6 +83,9 @@ def load_eagle3(path: str) -> Eagle3Net:
     fused = [key for key in tensors if key.startswith("fc_norm.")]
     required += [f"fc_norm.{index}.weight" for index in range(len(fused))]
     check_layers(file, required, optional, "an EAGLE-3 head")
+    for table in ("embed_tokens.weight", "t2d"):
+        values.agree(file.config, files.place, vocab_size=_rows(tensors, table))
+    values.agree(files.config, files.place, draft_vocab_size=_rows(tensors, "lm_head.weight"))
     options = _eagle3_options(file, layers, len(fused))
     _check_map(file, options)
     with torch.device("meta"):
@@ -106,9 +112,6 @@ def _eagle3_options(file: RenamedFile, layers: int, num_fused: int) -> Eagle3Opt
             f"features of {size}; give target_hidden_size in config.json"
         )
     rows = tensors["lm_head.weight"].shape[0]
-    values.agree(config, place, draft_vocab_size=rows)
-    if "t2d" in tensors:
-        values.agree(file.config, place, vocab_size=len(tensors["t2d"]))
     vocab_size = values.whole(file.config, "vocab_size", place)
     return Eagle3Options(
         shape=shape,

@@ -17,7 +17,13 @@ from specframe.errors import ConfigError
 from specframe.heads import config_values as values
 from specframe.heads.eagle_export import layer_config
 from specframe.heads.head_files import HeadFiles, read_files, write_files
-from specframe.heads.layer_layout import RenamedFile, layer_keys, renamed, shape_of, swap_prefix
+from specframe.heads.layer_layout import (
+    RenamedFile,
+    layer_keys,
+    renamed,
+    shape_of,
+    swap_prefix,
+)
 from specframe.heads.mtp_net import MTPNet, MTPOptions, State
 from specframe.heads.strict_loading import check_layers, load_file
 
@@ -104,6 +110,9 @@ def _extent(keys: Iterable[str]) -> tuple[int, int]:
 
 def _empty(file: RenamedFile, first: int, count: int) -> MTPNet:
     prefix, config = f"layers.{first}.", file.config
+    for table in (_TABLE, _HEAD):
+        rows = len(file.tensors.get(prefix + table, ()))
+        values.agree(config, file.files.place, vocab_size=rows)
     feature, recycle = (_state(file, f"mtp_{name}") for name in ("feature", "recycle"))
     options = MTPOptions(
         shape=shape_of(file, prefix),

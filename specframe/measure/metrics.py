@@ -170,6 +170,11 @@ class RunSummary:
         }
 
 
+def number_names() -> frozenset[str]:
+    """The first words of the numbers that `RunSummary.as_dict` may hold."""
+    return frozenset({*RunSummary(torch.device("cpu")).as_dict(), "cold", "warm"})
+
+
 def peak_memory_bytes(device: torch.device) -> int | None:
     """The most memory in use so far, of the CUDA allocator or of this process; None if unknown."""
     if device.type == "cuda":

@@ -128,12 +128,12 @@ class Corpus:
         return np.insert(tokens, ends[ends < len(tokens)], SEPARATOR)
 
     def _from_lines(self) -> Iterator[list[int]]:
-        with self.path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith("\n") and number > 1 and not _is_json(line):
+        with self.path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                if not raw.endswith(b"\n") and number > 1 and not _is_json(raw):
                     return  # torn by a kill
-                if line.strip():
-                    yield self._document(line, number)
+                if raw.strip():
+                    yield self._document(self._decoded(raw, f":{number}"), number)
 
     def _document(self, line: str, number: int) -> list[int]:
         try:
@@ -152,7 +152,7 @@ class Corpus:
         return self._encode(text)
 
     def _from_text(self) -> list[int]:
-        text = self.path.read_text(encoding="utf-8-sig", errors="replace")
+        text = self._decoded(self.path.read_bytes())
         ids: list[int] = []
         piece: list[str] = []
         size = 0
@@ -164,6 +164,21 @@ class Corpus:
                 piece.append(line)
                 size += len(line)
         return ids
+
+    def _decoded(self, content: bytes, where: str = "") -> str:
+        """Bytes as text. Raises ConfigError for bytes that are none."""
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            problem = f"byte {error.start} ({content[error.start]:#04x}) is no UTF-8"
+        else:
+            if "\0" not in text:
+                return text
+            problem = "it holds zero bytes, so it is no text"
+        raise ConfigError(
+            f"{self.place}{where}: {problem}; give a text file in UTF-8, or answers of "
+            "task=distill (.jsonl or .npz)"
+        )
 
     def _encode(self, text: str) -> list[int]:
         tokenizer = self.target.tokenizer
@@ -183,7 +198,7 @@ def _joined(documents: Sequence[list[int]] | Iterator[list[int]]) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def _is_json(line: str) -> bool:
+def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
     except ValueError:

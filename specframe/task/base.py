@@ -54,6 +54,9 @@ class Task(ABC):
     # Whether it works on the model's layers as they were loaded, to train them or to run
     # transformers' own code; runtime=eager is then composed, which leaves them as they are.
     unpacked_weights: ClassVar[bool] = False
+    # First words of the numbers that it leaves beside those of answers (`measure.metrics`);
+    # `objective=` may name them.
+    numbers: ClassVar[tuple[str, ...]] = ()
     # Whether it measures the costs of a step itself; a tree that plans by costs then gets none.
     measures_costs: ClassVar[bool] = False
 

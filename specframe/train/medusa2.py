@@ -60,12 +60,15 @@ class AdaptedTrunk(nn.Module):
 
 @RECIPES.register("medusa2")
 class Medusa2Recipe(Recipe):
-    """loss = KL(original || adapted) + lambda_0 f(s) * (Medusa-1's loss on the adapted states).
+    """loss = trunk + lambda_0 f(s) sum_k decay^k CE_k over the heads k = 1 .. K, on adapted states.
 
-    For answers of the target itself. f: 1, or sin(pi/2 s/S) at step s of S. rank, alpha, dropout:
-    of the adapters on all projections of the trunk (not on the output head, which is often the
-    embedding too). head_lr: the heads' rate, biases included, over the adapters'. The head's folder
-    gets `target/`, the merged model, which is what the heads are for.
+    CE_k: of head k against the token k after the root, a mean over the answers' tokens. The sum is
+    the paper's, whose weights are not normed. trunk: `kl` is KL(original || adapted), for answers
+    of the target itself; `cross_entropy` is that of the adapted model against the answers' tokens,
+    for answers of a data set that the target was tuned on. f: 1, or sin(pi/2 s/S) at step s of S.
+    rank, alpha, dropout: of the adapters on all projections of the trunk (not on the output head,
+    which is often the embedding too). head_lr: the heads' rate, biases included, over the
+    adapters'. The head's folder gets `target/`, the merged model, which is what the heads are for.
     Paper: Medusa, arXiv 2401.10774.
     """
 
@@ -77,6 +80,7 @@ class Medusa2Recipe(Recipe):
         heads: Annotated[int, Range(1, 16)],
         layers: Annotated[int, Range(1, 8)],
         decay: Annotated[float, Range(0.0, 1.0, low_open=True)],
+        trunk: Literal["kl", "cross_entropy"],
         lambda_0: Weight,
         ramp: Literal["constant", "sine"],
         rank: Annotated[int, Range(1, 1024)],
@@ -84,7 +88,9 @@ class Medusa2Recipe(Recipe):
         dropout: Annotated[float, Range(0.0, 1.0)],
         head_lr: Annotated[float, Range(0.0, None, low_open=True)],
     ) -> None:
-        self.lambda_0, self.ramp = lambda_0, ramp
+        self.trunk, self.lambda_0, self.ramp = trunk, lambda_0, ramp
+        # The weights of the heads' sum, of which Medusa-1's loss is the mean.
+        self._weight_of_heads = sum(decay**head for head in range(1, heads + 1))
         self.rank, self.alpha, self.dropout, self.head_lr = rank, alpha, dropout, head_lr
         self._heads = Medusa1Recipe(
             heads=heads,
@@ -153,18 +159,27 @@ class Medusa2Recipe(Recipe):
         self, net: AdaptedTrunk, frozen: FrozenTarget, batch: Batch, progress: float
     ) -> dict[str, Tensor]:
         states = net(batch.tokens)
-        laws = TeacherLaws.of(batch, frozen, batch.features[FINAL])
+        name, of_trunk = self._of_trunk(states, frozen, batch)
+        parts = self._heads.losses_on(net.heads, frozen, batch, states)
+        ramp = 1.0 if self.ramp == "constant" else math.sin(math.pi / 2 * progress)
+        of_heads = self._weight_of_heads * parts.pop("loss")
+        loss = of_trunk + self.lambda_0 * ramp * of_heads
+        return {"loss": loss, name: of_trunk.detach(), **parts}
+
+    def _of_trunk(self, states: Tensor, frozen: FrozenTarget, batch: Batch) -> tuple[str, Tensor]:
+        """Name and value of the loss of the adapted model itself, by states [B, L, H] of its."""
+        laws = TeacherLaws.of(
+            batch, frozen, batch.features[FINAL], soft=1.0 if self.trunk == "kl" else 0.0
+        )
         sequence, token = (laws.place >= 0).nonzero(as_tuple=True)
         places = laws.place[sequence, token]
-        logits = frozen.head(states[sequence, token])
-        entropy = torch.special.entr(laws.shares).sum(-1)[places]
-        divergence = losses.cross_entropy(logits, laws.shares[places]) - entropy
         weight = batch.weight[sequence, token + 1]
-        kl = losses.weighted_mean(divergence, weight)
-        of_heads = self._heads.losses_on(net.heads, frozen, batch, states)
-        ramp = 1.0 if self.ramp == "constant" else math.sin(math.pi / 2 * progress)
-        loss = kl + self.lambda_0 * ramp * of_heads.pop("loss")
-        return {"loss": loss, "kl": kl.detach(), **of_heads}
+        if self.trunk == "cross_entropy":
+            laws = laws.with_followed_token(batch, frozen, 1.0)
+        rows = losses.cross_entropy(frozen.head(states[sequence, token]), laws.shares[places])
+        # A law's own entropy makes a divergence of a cross entropy; that of one token is 0.
+        entropy = torch.special.entr(laws.shares).sum(-1)[places]
+        return self.trunk, losses.weighted_mean(rows - entropy, weight)
 
     @torch.no_grad()
     def guesses(

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specframe import load
 from specframe.accept.match import Match
 from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
@@ -28,7 +29,9 @@ from specframe.testing.verify_steps import (
     plain_sampling,
     row_paths,
 )
+from specframe.tree.chain import ChainTree
 from specframe.types import Draft, How, Proposal, Verdict
+from tests.small_models import Composition, lm_of, sampling_config, toy
 
 VOCABULARY = list(range(V))
 Key = tuple[Any, ...]
@@ -214,24 +217,83 @@ def test_a_coupled_draw_is_keyed_by_position_and_the_targets_token(step: int) ->
         assert rng.asked == [("target", step + depth, tokens) for depth in range(2)]
 
 
-def test_no_key_comes_twice_in_a_text() -> None:
-    """Step after step of `rejection`, each behind what the one before has emitted."""
-    rng, length = Recorder(seed=5), 1
-    for _ in range(12):
-        draft = grown(rng, "bushy", "wor", step=length)
-        laws = Laws(
-            draft=draft,
-            logits=PathLaws(0).logits(row_paths(draft)),
-            context=torch.zeros(length, dtype=torch.long),
-            sampling=plain_sampling(),
-        )
-        asked, rng.asked = rng.asked, []
-        verdict = Rejection().decide(draft, laws, rng)
-        used = [key for key in rng.asked if key[1] < length + int(verdict.count)]
-        assert not set(map(str, used)) & set(map(str, asked))
-        rng.asked = [*asked, *used]
-        length += int(verdict.count)
-    assert len(set(map(str, rng.asked))) == len(rng.asked)
+class Shared(Recorder):
+    """A recorder of one sequence that writes into a common list."""
+
+    def __init__(self, asked: list[Key], seed: int, sequence: int | Tensor) -> None:
+        super().__init__(seed)
+        self.asked, self.sequence = asked, sequence
+
+
+def test_a_text_asks_with_its_own_lengths_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole loop: draws are keyed by the length of the context, the first token by the
+    prompt's, and what decided a token is never asked for again."""
+    asked: list[Key] = []
+    made: list[tuple[int, Any]] = []
+
+    def streams(*, seed: int, sequence: int | Tensor = 0) -> Shared:
+        made.append((seed, sequence))
+        return Shared(asked, seed, sequence)
+
+    monkeypatch.setattr("specframe.session.engine.Streams", streams)
+    composition = Composition(
+        target=toy(),
+        drafter=lm_of(toy(blend=0.5), toy()),
+        tree=ChainTree(depth=2, max_nodes=3, proposal="iid"),
+        accept=Rejection(),
+        how="iid",
+        sampling=sampling_config(1.0),
+        seed=7,
+    )
+    decoding = composition.engine().decoding(max_new_tokens=60)
+    prompt = [0, 1, 2]
+    lengths, decided = [len(prompt)], set()
+    for emission in decoding.run(prompt, sequence=3):
+        keys = [key for key in asked if key[0] != "target"]
+        if emission.record is None:
+            assert [key[:2] for key in asked] == [("target", len(prompt))]
+        else:
+            begin, end = lengths[-1], lengths[-1] + len(emission.tokens)
+            draws = [key for key in keys if key[0] == "draft"]
+            assert [key[1:] for key in draws] == [(begin, 0, 0, 0), (begin, 1, 1, 0)]
+            coins = [key for key in keys if key[0] == "accept"]
+            assert {key[1] for key in coins} == {begin, begin + 1, begin + 2}
+            used = {*draws, *(key for key in coins if key[1] < end)}
+            assert not used & decided
+            decided |= used
+        lengths.append(lengths[-1] + len(emission.tokens))
+        asked.clear()
+        if len(lengths) == 8:  # before the end, where drafts grow shorter
+            break
+    assert made == [(7, 3)]
+
+
+def test_the_oracle_keys_its_guesses_by_length_root_depth_and_purpose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Key] = []
+    made: list[tuple[int, Any]] = []
+
+    def streams(*, seed: int, sequence: int | Tensor = 0) -> Shared:
+        made.append((seed, sequence))
+        return Shared(asked, seed, sequence)
+
+    monkeypatch.setattr("specframe.drafter.oracle.Streams", streams)
+    words = ["target=toy", "drafter=oracle", "drafter.seed=9", "drafter.rates=[0.7]"]
+    words += ["tree=chain", "tree.depth=2", "tree.max_nodes=3", "stop.eos=[]", "max_new_tokens=60"]
+    decoding, length = load(words).decoding(), 0
+    prompt = [0, 1, 2]
+    text = [*prompt]
+    for number, emission in enumerate(decoding.run(prompt, sequence=3)):
+        if emission.record is not None:
+            keys = [(length, text[-1], depth, kind) for depth in range(2) for kind in range(3)]
+            assert asked == [("policy", *key) for key in keys]
+        asked.clear()
+        text += emission.tokens
+        length = len(text)
+        if number == 5:
+            break
+    assert made == [(9, 3)]
 
 
 def test_recovered_tokens_of_two_positions_are_independent() -> None:

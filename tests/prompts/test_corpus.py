@@ -100,6 +100,34 @@ def test_what_is_no_corpus_is_named(tmp_path: Path, name: str, content: str, mes
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.txt",
+            b"\x8f\x01\xff" * 50,
+            r"corpus=.*a\.txt: byte 0 \(0x8f\) is no UTF-8; give a text",
+        ),
+        ("a.txt", "caf\xe9".encode("latin-1"), r"byte 3 \(0xe9\) is no UTF-8"),
+        ("a", b"ELF\0\0\0text", "zero bytes, so it is no text"),
+        ("a.jsonl", b'{"tokens": [1]}\n\xff\xfe\n', r"a\.jsonl:2: byte 0 \(0xff\) is no UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read(path, speller())
+
+
+def test_a_line_torn_within_a_letter_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"tokens": [1]}\n{"text": "\xc3')
+    assert read(path) == [1]
+
+
 def test_text_needs_a_tokenizer(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("text")

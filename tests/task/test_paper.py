@@ -40,10 +40,24 @@ def test_met_or_not(measured: float | None, met: bool) -> None:
     assert ("is met" in said) is met and "max_new_tokens: 64 instead of 1024" in said
 
 
-@pytest.mark.parametrize("held", [{}, {"acceptance_length": 2}, {**HELD, "tolerance": "some"}])
-def test_both_numbers_are_needed(held: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"expects\.\w+=.*give the number"):
-        Expectation.of(held)
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ("{}", r"expects\.acceptance_length"),
+        ("{acceptance_length: 2}", r"expects\.tolerance"),
+        ("{acceptance_length: abc, tolerance: 0.1}", r"expects\.acceptance_length=abc: expected"),
+        ("{acceptance_length: 2, tolerance: some}", r"expects\.tolerance=some: expected"),
+        (
+            "{acceptance_length: nan, tolerance: 0.1}",
+            r"expects\.acceptance_length=nan is out of range",
+        ),
+        ("{acceptance_length: 2, tolerance: -1}", r"expects\.tolerance=-1 is out of range"),
+    ],
+)
+@pytest.mark.parametrize("task", ["generate", "benchmark"])
+def test_both_numbers_are_needed_whatever_the_task(task: str, held: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(compose([f"task={task}", "target=toy", "drafter=none", f"expects={held}"]))
 
 
 EXPERIMENTS = Path(__file__).parents[2] / "conf" / "experiment"

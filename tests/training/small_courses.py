@@ -148,6 +148,7 @@ def medusa2(**changes: Any) -> Medusa2Recipe:
         "heads": 3,
         "layers": 1,
         "decay": 0.8,
+        "trunk": "kl",
         "lambda_0": 0.2,
         "ramp": "sine",
         "rank": 4,

@@ -49,6 +49,8 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
     expected = [first[k] for k in range(60)]
     assert [second[k] for k in (59, 3, 30)] == [expected[k] for k in (59, 3, 30)]
     assert [BatchOrder(lengths, max_tokens=300, seed=2)[k] for k in range(60)] != expected
+    size = sum(1 for _ in first._batches(0))
+    assert expected[:size] != expected[size : 2 * size], "shuffled anew every epoch"
     for batch in expected:
         assert len(batch) * max(lengths[i] for i in batch) <= 300
     seen: list[int] = []

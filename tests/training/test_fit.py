@@ -17,6 +17,7 @@ import torch
 from specframe.drafter.eagle import Eagle
 from specframe.errors import ConfigError
 from specframe.train.base import FINAL
+from specframe.train.eagle import EagleRecipe
 from specframe.training.feature_cache import FeatureReader
 from specframe.training.fit import newest_checkpoint
 from specframe.training.head_module import HeadInTraining
@@ -205,6 +206,27 @@ def test_answers_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
     high = [replace(each, tokens=each.tokens + 50) for each in whole.all]
     with pytest.raises(ConfigError, match=r"task\.answers: .*, the target's are 0 to 96"):
         course(tmp_path, eagle(), samples=replace(whole, all=high)).run()
+
+
+def test_noise_is_keyed_by_the_seed_and_by_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fresh head by the seed; the noise of a step by the step too, or it came again."""
+    seeds: list[int] = []
+    make, step = EagleRecipe.make, HeadInTraining.training_step
+
+    def made(self: EagleRecipe, *given: Any) -> Any:
+        seeds.append(torch.initial_seed())
+        return make(self, *given)
+
+    def training_step(self: HeadInTraining, batch: Any, batch_idx: int) -> Any:
+        seeds.append(torch.initial_seed())
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(EagleRecipe, "make", made)
+    monkeypatch.setattr(HeadInTraining, "training_step", training_step)
+    course(tmp_path, eagle(), schedule=schedule(max_steps=3), check_every=3, seed=40).run()
+    assert seeds == [40, 40, 41, 42]
 
 
 def test_the_target_stays_in_eval_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specframe.errors import ConfigError
-
 _OWN = ("acceptance_length", "tolerance")
 _ABSENT = "nothing"
 
@@ -23,14 +21,7 @@ class Expectation:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Expectation:
-        """The expectation of the configuration's mapping. Raises ConfigError."""
-        for key in _OWN:
-            number = values.get(key)
-            if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
-                raise ConfigError(
-                    f"expects.{key}={number}: give the number, as in "
-                    "expects={acceptance_length: 2.3, tolerance: 0.1}"
-                )
+        """The expectation of the configuration's mapping, whose numbers `compose` has checked."""
         return cls(
             acceptance_length=float(values["acceptance_length"]),
             tolerance=float(values["tolerance"]),

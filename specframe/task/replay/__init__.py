@@ -47,6 +47,8 @@ class Replay(Task):
     uses_drafter: ClassVar[bool] = False
     uses_engine: ClassVar[bool] = False
 
+    numbers: ClassVar[tuple[str, ...]] = ("drafted_per_step", "oracle_acceptance_length")
+
     def __init__(
         self,
         *,
