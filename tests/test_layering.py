@@ -104,7 +104,7 @@ ORDER: dict[str, str] = {
     "lookahead_window",
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
-    "lossiness cells marks cost_bars charts reasons paired tables summary page result_file "
+    "lossiness cells labels marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
     "session": "batched events stopping lane engine warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
