@@ -108,8 +108,9 @@ ORDER: dict[str, str] = {
     "readme_tables results",
     "session": "batched events stopping lane engine warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
-    "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
-    "rows contest scoreboard verdict comparison conclusion column_meanings pass_table printout",
+    "task.benchmark": "humaneval_check machine paper peers quality passes sides plain_pace "
+    "peer_side lineup rows contest scoreboard verdict comparison conclusion column_meanings "
+    "pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module training_progress fit course",
 }

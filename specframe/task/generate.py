@@ -18,8 +18,8 @@ from specframe.session.engine import Engine, Generation, Prompt
 from specframe.session.events import Event
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
+from specframe.task.benchmark.plain_pace import payoff_of
 from specframe.terminal.answer import Colour, Display, one_line
-from specframe.terminal.payoff import payoff
 from specframe.terminal.progress import duration
 from specframe.trace.base import TracedPrompt, Tracer
 
@@ -56,7 +56,6 @@ class Generate(Task):
 
     def run(self, job: Job) -> int:
         records, engine = _records(job), job.trace.traced_engine(job.engine)
-        tree = job.engine.components.tree
         display = Display(colour=self.colour)
         opened = job.trace.open(engine, job.output_dir, job.config)
         with opened as recorder, Results(job, recorder) as results:
@@ -67,7 +66,7 @@ class Generate(Task):
                 if results.reasons:
                     display.table(results.summary, results.reasons)
                     display.note(f"written to {os.path.relpath(job.output_dir)}")
-                    display.say(payoff(tree, results.summary, context=results.context))
+            display.say(payoff_of(job.engine, results.summary, prompt=results.prompt))
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
@@ -171,7 +170,7 @@ class Results:
         self.summary = RunSummary(job.engine.components.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
-        self.context = 0  # tokens in the cache half-way through the latest answer
+        self.prompt: Sequence[int] = ()  # of the latest answer
         self._folder = job.output_dir
         self._drafter = job.engine.components.drafter
 
@@ -204,7 +203,7 @@ class Results:
         self.summary.add(metrics, warm=warm)
         self.reasons.append(answer.finish_reason)
         self.last = metrics
-        self.context = len(answer.prompt_tokens) + len(answer.tokens) // 2
+        self.prompt = answer.prompt_tokens
         self._write_line(
             {
                 "prompt": entry.text,
