@@ -33,6 +33,7 @@ class Generate(Task):
     `stream` prints answers as they come; without it only the progress is shown. `show_rejected`
     also shows the drafted token that each recovered token replaced, which costs one host read a
     step; `auto` does so where there is colour. `colour` is auto (on a terminal), always or never.
+    The last line says whether drafting paid, by known costs or by ten tokens of plain decoding.
 
     A conversation of several turns is answered turn by turn on top of the model's own answers. A
     prompt that cannot be started (too long, empty) is recorded with finish_reason "error", and the
