@@ -137,6 +137,8 @@ def test_experiments_are_short_and_plan(file: Path | None) -> None:
 
 def test_defaults_plan_and_are_all_there() -> None:
     made = plan(compose([]))
+    words = [made.config[axis]["name"] for axis in ("drafter", "tree", "accept")]
+    assert words == ["ngram", "dynamic", "match"], "eagle loses on the first built-in prompt"
     for key in ("prompt", "prompts", "max_new_tokens", "seed", "device", "require_lossless", "raw"):
         assert key in made.top
     for path in ("tree.depth", "tree.max_nodes", "target.path", "sampling.top_k"):

@@ -106,13 +106,14 @@ ORDER: dict[str, str] = {
     "lookahead_window",
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
-    "lossiness cells marks cost_bars charts reasons paired tables summary page result_file "
+    "lossiness cells labels marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
     "session": "arguments batched row_table generation text_stream events stopping lane engine "
     "warmup model_facts manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
-    "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
-    "rows contest scoreboard verdict comparison conclusion column_meanings pass_table printout",
+    "task.benchmark": "humaneval_check machine paper peers quality passes sides plain_pace "
+    "peer_side lineup rows contest scoreboard verdict comparison conclusion column_meanings "
+    "pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module training_progress fit course",
     "api": "run_result task_tables tasks",

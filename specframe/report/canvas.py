@@ -93,9 +93,9 @@ def _palettes() -> tuple[dict[str, str], dict[str, str]]:
 
 @contextmanager
 def canvas(
-    name: str, *, columns: int = 1, width: float = 7.6, height: float = 4.0
+    name: str, *, columns: int = 1, rows: int = 1, width: float = 7.6, height: float = 4.0
 ) -> Iterator[Canvas]:
-    """A figure with so many panels beside each other; width and height are in inches.
+    """A figure with so many panels beside and below each other; width and height are in inches.
 
     Raises MissingResource without matplotlib.
     """
@@ -108,7 +108,7 @@ def canvas(
         ) from None
     with matplotlib.rc_context(_style(name)):
         figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False)[0]
+        axes = figure.subplots(rows, columns, squeeze=False).flatten()
         for panel in axes:
             panel.spines[["top", "right"]].set_visible(False)
             panel.tick_params(length=0, pad=6)

@@ -18,7 +18,7 @@ from specframe.report.runs import FinishedRun, flattened
 from specframe.report.summary import Content, set_title, summary, warnings
 from specframe.report.traces import script_json
 
-_SCRIPTS = ("page.js", "tree.js", "text.js", "viewer.js")
+_SCRIPTS = ("page.js", "tree.js", "text.js", "viewer.js", "save.js")
 _STYLES = ("page.css", "viewer.css")
 
 
@@ -67,7 +67,10 @@ def _part(number: int, sets: Sequence[Sequence[Group]]) -> dict[str, Any]:
         "configurations": tables.configurations(groups),
         "categories": tables.categories(groups),
         "quality": tables.quality(groups),
-        **{name: Markup(svg) for name, svg in charts.pictures(groups).items()},
+        **{
+            name: {size: Markup(svg) for size, svg in sizes.items()}
+            for name, sizes in charts.pictures(groups).items()
+        },
     }
 
 

@@ -19,8 +19,8 @@ from specframe.session.events import Event
 from specframe.session.generation import Generation
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
+from specframe.task.benchmark.plain_pace import payoff_of
 from specframe.terminal.answer import Colour, Display, one_line
-from specframe.terminal.payoff import payoff
 from specframe.terminal.progress import duration
 from specframe.trace.base import TracedPrompt, Tracer
 
@@ -34,6 +34,7 @@ class Generate(Task):
     `stream` prints answers as they come; without it only the progress is shown. `show_rejected`
     also shows the drafted token that each recovered token replaced, which costs one host read a
     step; `auto` does so where there is colour. `colour` is auto (on a terminal), always or never.
+    The last line says whether drafting paid, by known costs or by ten tokens of plain decoding.
 
     A conversation of several turns is answered turn by turn on top of the model's own answers. A
     prompt that cannot be started (too long, empty) is recorded with finish_reason "error", and the
@@ -57,7 +58,6 @@ class Generate(Task):
 
     def run(self, job: Job) -> int:
         records, engine = _records(job), job.trace.traced_engine(job.engine)
-        tree = job.engine.components.tree
         display = Display(colour=self.colour)
         opened = job.trace.open(engine, job.output_dir, job.config)
         with opened as recorder, Results(job, recorder) as results:
@@ -68,7 +68,7 @@ class Generate(Task):
                 if results.reasons:
                     display.table(results.summary, results.reasons)
                     display.note(f"written to {os.path.relpath(job.output_dir)}")
-                    display.say(payoff(tree, results.summary, context=results.context))
+            display.say(payoff_of(job.engine, results.summary, prompt=results.prompt))
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
@@ -172,7 +172,7 @@ class Results:
         self.summary = RunSummary(job.engine.components.target.device)
         self.reasons: list[str] = []  # finish reasons, one an answer
         self.last = Metrics()  # of the latest answer
-        self.context = 0  # tokens in the cache half-way through the latest answer
+        self.prompt: Sequence[int] = ()  # of the latest answer
         self._folder = job.output_dir
         self._drafter = job.engine.components.drafter
 
@@ -205,7 +205,7 @@ class Results:
         self.summary.add(metrics, warm=warm)
         self.reasons.append(answer.finish_reason)
         self.last = metrics
-        self.context = len(answer.prompt_tokens) + len(answer.tokens) // 2
+        self.prompt = answer.prompt_tokens
         self._write_line(
             {
                 "prompt": entry.text,

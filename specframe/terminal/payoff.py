@@ -17,10 +17,13 @@ class KnowsCosts(Protocol):
     costs: CostTable
 
 
-def payoff(policy: object, summary: RunSummary, *, context: int) -> str:
+def payoff(
+    policy: object, summary: RunSummary, *, context: int, measured_ms: float | None = None
+) -> str:
     """What a token took, beside the step of plain decoding that the policy's costs hold.
 
-    policy: of the run's trees; summary: of its answers; context: tokens in the cache, a mean.
+    policy: of the run's trees; summary: of its answers; context: tokens in the cache;
+    measured_ms: of a step of plain decoding, for a policy that knows no costs.
     "" where there was nothing to draft with, or the drafter was told the text.
     """
     total = summary.total
@@ -35,21 +38,25 @@ def payoff(policy: object, summary: RunSummary, *, context: int) -> str:
     # Costs hold no text and no printing, which plain decoding would have as well.
     token_ms = (1e3 * total.decode_s - total.phase_ms.get("host", 0.0)) / total.num_step_tokens
     length = f"{total.acceptance_length:.2f} tokens a pass"
-    if not isinstance(policy, KnowsCosts):
+    if isinstance(policy, KnowsCosts):
+        plain_ms, source = policy.costs.step_ms(1, context), "by the costs of this machine"
+    elif measured_ms is not None:
+        plain_ms, source = measured_ms, "as timed after the last answer"
+    else:
         return (
             f"It emitted {length}, {token_ms:.1f} ms a token. Whether that is faster than plain "
             "decoding was not measured: the same command with task=benchmark measures it."
         )
-    plain_ms = policy.costs.step_ms(1, context)
-    ratio = plain_ms / token_ms
-    if abs(ratio - 1) < _EVEN:
-        verdict = "about as fast as plain decoding"
-    elif ratio > 1:
-        verdict = f"drafting paid: about {ratio:.2f} times plain decoding"
-    else:
-        verdict = f"drafting did not pay here: about {ratio:.2f} times plain decoding"
     return (
         f"It emitted {length}, {token_ms:.1f} ms a token, where a step of plain decoding takes "
-        f"{plain_ms:.1f} ms by the costs of this machine: {verdict}. task=benchmark measures both "
-        "side by side."
+        f"{plain_ms:.1f} ms {source}: {_verdict(plain_ms / token_ms)}. task=benchmark measures "
+        "both side by side."
     )
+
+
+def _verdict(ratio: float) -> str:
+    """What a speed over plain decoding means."""
+    if abs(ratio - 1) < _EVEN:
+        return "about as fast as plain decoding"
+    paid = "drafting paid" if ratio > 1 else "drafting did not pay here"
+    return f"{paid}: about {ratio:.2f} times plain decoding"

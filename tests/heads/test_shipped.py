@@ -142,7 +142,7 @@ def test_what_is_missing_is_told_before_the_target_loads(more: list[str], messag
 
 def test_a_target_that_is_no_model_says_what_to_use() -> None:
     with pytest.raises(ConfigError, match=r"no head ships for toy .*drafter=ngram or drafter=none"):
-        load(["target=toy"])
+        load(["target=toy", "drafter=eagle"])
 
 
 # Its vocabulary and its tree

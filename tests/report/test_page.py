@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from specframe.measure.bootstrap import Bootstrap
 from specframe.report.groups import group_runs
@@ -167,6 +171,122 @@ def test_dark_and_light(browser: Chrome, address: str) -> None:
 def test_it_asks_for_nothing(browser: Chrome, address: str) -> None:
     browser.get(address + "#trees")
     assert js(browser, "performance.getEntriesByType('resource').length") == 0
+
+
+@pytest.fixture(scope="module")
+def crowded(folder: Path) -> str:
+    """The report of nine configurations, some of them in one place; half are split by phase."""
+    runs = folder / "crowded"
+    for depth in range(1, 10):
+        share = 1.0 + 0.01 * (depth // 3)
+        prompts = [(t, n, seconds * share, plain) for t, n, seconds, plain in PROMPTS]
+        one = benchmark(runs / str(depth), prompts, tree__depth=depth)
+        if depth % 2:
+            split = {"draft_ms": 2.0, "verify_ms": 6.0, "accept_ms": 1.0, "commit_ms": 0.5}
+            overall = {"method": {"split": {**split, "host_ms": 0.5}}}
+            (one / "summary.json").write_text(json.dumps({"overall": overall}), "utf-8")
+    return page(runs)
+
+
+TEXTS = """[...document.querySelectorAll('figure svg text')].map(x => {
+  const b = x.getBoundingClientRect();
+  return [x.textContent, b.left, b.top, b.right, b.bottom, x.closest('svg').ariaLabel];
+}).filter(b => b[3] > b[1])"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_labels_are_legible_and_lie_on_nothing(width: int, browser: Chrome, crowded: str) -> None:
+    size(browser, width)
+    browser.get(crowded)
+    assert js(browser, "document.documentElement.scrollWidth") <= width
+    texts = js(browser, TEXTS)
+    assert {text[5].split(",")[0] for text in texts} == {
+        "Speed against acceptance length",
+        "Time of one token by phase",
+        "Share accepted by depth",
+    }
+    for index, (text, left, top, right, bottom, _) in enumerate(texts):
+        assert bottom - top >= 10, f"{text} is too small to read"
+        assert left >= 0 and right <= width, text
+        for other in texts[:index]:
+            apart = right <= other[1] + 1 or other[3] <= left + 1
+            assert apart or bottom <= other[2] + 3 or other[4] <= top + 3, (text, other[0])
+
+
+def test_a_legend_has_the_colour_of_its_bars(browser: Chrome, crowded: str) -> None:
+    browser.get(crowded)
+    fills = js(
+        browser,
+        """(() => {
+          const svg = document.querySelector('[data-name="time-of-a-token"] .wide svg');
+          const fill = (x) => getComputedStyle(x).fill + getComputedStyle(x).opacity;
+          const legend = [...svg.querySelectorAll('g[id*="legend"] g[id*="patch"] path')];
+          const bars = [...svg.querySelectorAll('g[id*="axes"] > g[id*="patch"] path')];
+          return [legend.map(fill), bars.map(fill)];
+        })()""",
+    )
+    legend, bars = (set(each) for each in fills)
+    assert len(legend - {"none1"}) == 6
+    assert legend - {"none1"} <= bars, "five phases and what was not split"
+
+
+SAVED = """
+  window.saved = [];
+  URL.createObjectURL = (blob) => { blob.text().then((text) => saved.push(text)); return "#"; };
+  HTMLAnchorElement.prototype.click = function () { saved.push(this.download); };
+"""
+
+
+def saved(browser: Chrome, place: str, name: str) -> tuple[str, str]:
+    """Name and content of the file that a button saves."""
+    browser.execute_script(SAVED)
+    button = (
+        f"[...document.querySelectorAll({json.dumps(place)})].find(x => x.innerText == '{name}')"
+    )
+    browser.execute_script(f"{button}.click()")
+    WebDriverWait(browser, 10).until(lambda _: js(browser, "saved.length") == 2)
+    first, second = js(browser, "saved")
+    return first, second
+
+
+def test_tables_are_saved_in_three_formats(browser: Chrome, address: str) -> None:
+    browser.get(address)
+    place = "table[data-name=configurations]"
+    place = f"section:has({place}) .save button"
+    name, text = saved(browser, place, "CSV")
+    rows = list(csv.reader(io.StringIO(text)))
+    assert name == "configurations.csv" and len(rows) == 4
+    assert rows[0][:5] == ["#", "configuration", "tokens/pass", "pass cost", "speed"]
+    assert rows[1][1] == "lm chain tree.depth=3" and rows[1][4].startswith("1.75 (")
+    name, text = saved(browser, place, "Markdown")
+    assert name == "configurations.md" and text.splitlines()[1].startswith("|---:|---|---:|")
+    assert text.splitlines()[2].split(" | ")[1] == "lm chain tree.depth=3"
+    name, text = saved(browser, place, "LaTeX")
+    assert name == "configurations.tex" and text.startswith("\\begin{tabular}{rlrr")
+    assert "\\# & configuration & tokens/pass" in text and "50.0 \\%" not in text
+    assert text.count("\\\\\n") == 4
+
+
+def test_pictures_and_trees_are_saved_as_files_of_their_own(browser: Chrome, address: str) -> None:
+    browser.get(address)
+    name, text = saved(browser, "figure[data-name=speed] .save button", "SVG")
+    root = ElementTree.fromstring(text)
+    assert name == "speed.svg" and root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "var(--" not in text and "acceptance length, tokens a pass" in text
+    assert float(root.get("width") or 0) == pytest.approx(547.2, abs=1)
+    name, text = saved(browser, "figure[data-name=speed] .save button", "PNG")
+    assert name == "speed.png" and "PNG" in text[:8]
+    browser.get("about:blank")
+    browser.get(address + "#trees")
+    name, text = saved(browser, "#trees .save button", "SVG")
+    root = ElementTree.fromstring(text)
+    boxes = js(browser, "document.querySelectorAll('.node').length")
+    rects = [one for one in root if one.tag.endswith("rect")]
+    assert name == "tree.svg" and len(rects) == boxes + 1
+    assert sum(one.tag.endswith("path") for one in root) == boxes - 1
+    assert "var(--" not in text
+    name, text = saved(browser, "#trees .save button", "PNG")
+    assert name == "tree.png" and "PNG" in text[:8]
 
 
 @pytest.mark.parametrize("width", [1280, 800])

@@ -67,7 +67,9 @@ def test_a_run_leaves_a_table_that_can_be_given(
     assert costs.looks_up == (drafter in ("ngram", "router"))
     assert (costs.lookup_ms > 0) == costs.looks_up
     said = capsys.readouterr().out
-    assert "% target" in said and "a forward by rows" in said
+    assert (
+        "% target" in said and "a forward by rows" in said and "of one row: how many times" in said
+    )
     assert load_costs(held["fingerprint"]) == costs
     assert held["ceilings"]["bytes_per_s"] > 0
     assert not (tmp_path / "roofline.svg").exists(), "a table of probabilities has no weights"
@@ -111,7 +113,9 @@ def test_it_says_where_nothing_pays() -> None:
 def test_it_says_where_the_time_goes() -> None:
     split = {"draft": 21.0, "verify": 58.0, "accept": 3.0, "commit": 1.0, "host": 17.0}
     text = advice(CHEAP, split=split).sentences()[0]
-    assert text == "time after prefill, as composed: 62 % target, 21 % draft, 17 % host"
+    assert text == (
+        "The time after prefill, as composed, goes to: 62 % target, 21 % draft, 17 % host."
+    )
 
 
 def test_its_own_calibration_is_taken_and_a_wrong_one_named(

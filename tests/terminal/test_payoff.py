@@ -51,6 +51,13 @@ def test_without_costs_it_says_what_measures_it() -> None:
     assert "was not measured" in said and "task=benchmark" in said
 
 
+def test_plain_decoding_may_have_been_timed() -> None:
+    made = summary(steps=10, seconds=0.6)
+    said = payoff(SimpleNamespace(), made, context=150, measured_ms=20.0)
+    assert "takes 20.0 ms as timed after the last answer: drafting did not pay here" in said
+    assert "about 0.80 times plain decoding" in said
+
+
 def test_no_draft_is_plain_decoding() -> None:
     said = payoff(PLANNED, summary(steps=20, seconds=1.0, drafted=0), context=150)
     assert said.startswith("Nothing was drafted") and said.endswith("this is plain decoding.")

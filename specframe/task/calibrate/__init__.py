@@ -27,7 +27,11 @@ from specframe.terminal.progress import PromptProgress
 from specframe.terminal.text_table import plain_console, text_table
 from specframe.tree.base import Depth, MaxNodes
 
-_TITLE = "right guesses by rank, in % of those judged"
+_TITLE = "How often the guess of each rank was right, in % of the positions that were judged:"
+_MEANINGS = (
+    "judged: positions whose guesses down to this depth were right; r0: the likeliest guess, r1 "
+    "the next; any: one of those shown"
+)
 
 
 @TASKS.register("calibrate")
@@ -149,15 +153,16 @@ def _print(job: Job, counts: RankCounts, trees: dict[str, dict[str, Any]]) -> No
     console = plain_console()
     console.print(_TITLE)
     console.print(_table(counts.table(), counts.reached()))
+    console.print(_MEANINGS, style="dim")
     for name, tree in trees.items():
         file = job.output_dir / f"tree_{name}.json"
         if not tree["paths"]:
-            console.print(f"{name}: no guess was ever right, so there is no tree")
+            console.print(f"No guess was ever right, so there is no {name} tree.")
             continue
         console.print(
-            f"{name}: {tree['max_nodes']} nodes, acceptance_length "
-            f"{tree['expected_acceptance_length']:.2f} expected, "
-            f"{tree['counted_acceptance_length']:.2f} counted"
+            f"The {name} tree has {tree['max_nodes']} nodes. It is expected to emit "
+            f"{tree['expected_acceptance_length']:.2f} tokens a pass, and would have emitted "
+            f"{tree['counted_acceptance_length']:.2f} here. Use it with"
         )
         # Printed without wrapping, since it is there to be copied.
         print(

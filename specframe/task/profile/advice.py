@@ -40,6 +40,12 @@ def phase_times(
     return dict(spent)
 
 
+_MEANINGS = (
+    "behind: tokens in the cache; of one row: how many times a forward of one row; least ms: what "
+    "this device's copies and products allow; operations a byte: of weights and keys that are read"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """A table of costs and the advice that follows from it."""
@@ -60,22 +66,24 @@ class Advice:
         """Print the costs as tables and lines, then the sentences."""
         console = plain_console()
         console.print(self._table(passes, ceilings))
+        console.print(_MEANINGS if passes else _MEANINGS.partition("; least")[0], style="dim")
         console.print(
-            f"this device: {ceilings.bytes_per_s / 1e9:.1f} GB/s of a copy, "
-            f"{ceilings.operations_per_s / 1e9:.1f} GFLOP/s of a matrix product",
+            f"This device copies {ceilings.bytes_per_s / 1e9:.1f} GB/s and multiplies matrices at "
+            f"{ceilings.operations_per_s / 1e9:.1f} GFLOP/s.",
             soft_wrap=True,
         )
         for source, cost in self.costs.drafts.items():
-            levels = ", ".join(
-                f"{ms:.3g} ms for {width}"
+            levels = " and ".join(
+                f"{ms:.3g} ms for one of {width} nodes"
                 for width, ms in zip(cost.widths, cost.level_ms, strict=True)
             )
             console.print(
-                f"{source}: {cost.root_ms:.3g} ms at the root, then a level {levels} nodes",
+                f"Drafting with {source} takes {cost.root_ms:.3g} ms for the children of the root; "
+                f"a deeper level takes {levels}.",
                 soft_wrap=True,
             )
         if self.costs.looks_up:
-            console.print(f"looking up: {self.costs.lookup_ms:.3g} ms a step", soft_wrap=True)
+            console.print(f"Looking up takes {self.costs.lookup_ms:.3g} ms a step.", soft_wrap=True)
         for sentence in self.sentences():
             console.print(sentence, soft_wrap=True)
 
@@ -92,7 +100,7 @@ class Advice:
                 cells += [f"{passes[place].limit_ms(ceilings):.4g}"]
                 cells += [f"{passes[place].intensity:.3g}"]
             lines.append(cells)
-        return text_table(headings, lines, title="a forward by rows", num_names=0)
+        return text_table(headings, lines, title="milliseconds of a forward by rows", num_names=0)
 
     def _time(self) -> str:
         total = sum(self.split.values())
@@ -100,7 +108,7 @@ class Advice:
         draft = self.split.get("draft", 0.0)
         parts = {"target": target, "draft": draft, "host": total - target - draft}
         shares = ", ".join(f"{100 * ms / total:.0f} % {name}" for name, ms in parts.items())
-        return f"time after prefill, as composed: {shares}"
+        return f"The time after prefill, as composed, goes to: {shares}."
 
     def _tree(self, source: str) -> str:
         speeds = TreeSpeeds(

@@ -22,6 +22,12 @@ from specframe.terminal.progress import StepProgress
 from specframe.terminal.text_table import plain_console, shown, text_table, with_interval, write_csv
 from specframe.tree.base import TREES, Depth, MaxNodes, TreePolicy
 
+_MEANINGS = (
+    "acceptance_length: tokens a pass, bonus included, [interval over prompts]; over prompts: mean "
+    "of the prompts' own lengths; accepted: drafted tokens that were emitted; drafted/step: nodes "
+    "of a draft; oracle: the best sub-tree of the record with so many rows"
+)
+
 
 @TASKS.register("replay")
 class Replay(Task):
@@ -183,12 +189,26 @@ def _show(rows: Sequence[dict[str, Any]], record: Record, scorer: Scorer, folder
     console = plain_console()
     console.print(text_table((*headings, "steps", "drafted/step", "oracle"), lines))
     count = sum(len(answer.tokens) - 1 for answer in record.answers)
-    kind = "an ESTIMATE over the positions of" if scorer.estimate else "exact over"
-    console.print(f"{kind} {count} tokens of {len(record.answers)} answers", soft_wrap=True)
-    console.print(f"recorded with {_recorded(record.settings)}", soft_wrap=True)
     how = "by the same estimate" if scorer.estimate else "in hindsight"
-    console.print(f"oracle: the best sub-tree of the record with so many rows, {how}")
+    console.print(f"{_MEANINGS}, {how}", style="dim")
+    kind = "an ESTIMATE over the positions of" if scorer.estimate else "exact over"
+    console.print(
+        f"These numbers are {kind} {count} tokens of {len(record.answers)} answers, recorded with "
+        f"{_recorded(record.settings)}.",
+        soft_wrap=True,
+    )
+    console.print(_best(rows), soft_wrap=True)
     console.print(f"written to {os.path.relpath(folder)}", soft_wrap=True)
+
+
+def _best(rows: Sequence[dict[str, Any]]) -> str:
+    """Which of the trees emits most tokens a pass."""
+    best = max(rows, key=lambda row: row["acceptance_length"] or 0.0)
+    return (
+        f"Most tokens a pass, {shown(best['acceptance_length'])}, has {best['tree']} with depth "
+        f"{best['depth']} and {best['max_nodes']} rows; any tree of that size could have had "
+        f"{shown(best['oracle_acceptance_length'])}."
+    )
 
 
 def _recorded(settings: dict[str, Any]) -> str:
