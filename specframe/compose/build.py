@@ -42,6 +42,7 @@ from specframe.planning.cost_table import CostTable
 from specframe.prompts.reader import read_prompts
 from specframe.records import InnerLoop, TrueText
 from specframe.runtime.base import Launch, Runtime
+from specframe.session.arguments import MOST_NEW_TOKENS
 from specframe.session.engine import Engine, Settings
 from specframe.session.warmup import prepared
 from specframe.target.base import Target
@@ -127,7 +128,7 @@ class Plan:
             if hint is Target and name != "target":
                 supplied[name] = self._draft_target(bound.given.get(name), injected["runtime"])
             elif hint is InnerLoop:
-                room = self.settings.max_new_tokens + _INNER_ROOM
+                room = min(self.settings.max_new_tokens + _INNER_ROOM, MOST_NEW_TOKENS)
                 with inside(f"{bound.where}.inner"):
                     supplied[name] = inner[id(bound)].load().decoding(max_new_tokens=room)
             elif hint is TrueText:

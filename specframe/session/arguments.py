@@ -23,7 +23,8 @@ from specframe.registry import Range
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MaxNewTokens = Annotated[int, Range(1, 1_000_000)]
+MOST_NEW_TOKENS = 1_000_000
+MaxNewTokens = Annotated[int, Range(1, MOST_NEW_TOKENS)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
 SequenceNumber = Annotated[int, Range(0, 2**63 - 1)]  # of a prompt; it keys the noise
 

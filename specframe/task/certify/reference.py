@@ -62,7 +62,10 @@ def greedy_reference(engine: Engine, max_new_tokens: int) -> Reference:
     def answer(prompt: Sequence[int], sequence: int) -> list[int]:
         tokens = list(prompt)
         while len(tokens) < len(prompt) + max_new_tokens:
-            tokens.append(int(preferences(engine, tokens, len(prompt), sequence).argmax()))
+            scores = preferences(engine, tokens, len(prompt), sequence)
+            if scores.isneginf().all():  # every token is banned
+                break
+            tokens.append(int(scores.argmax()))
             if tokens[-1] in engine.eos_ids:
                 break
         return tokens[len(prompt) :]
