@@ -92,9 +92,9 @@ class Enumerator(Streams):
 
     def _choose(self, probs: Sequence[float]) -> int:
         if self.num_draws == len(self._choices):
-            total = math.fsum(probs)
-            if math.isnan(total):
+            if all(map(math.isnan, probs)):
                 return 0  # every token is banned: the loop cuts whatever comes of it
+            total = math.fsum(probs)
             if not 0 < total < math.inf:
                 raise ValueError(f"a law sums to {total}, so nothing can be drawn from it")
             options = [(value, p / total) for value, p in enumerate(probs) if p > 0]
