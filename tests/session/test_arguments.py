@@ -31,6 +31,7 @@ def engine() -> Engine:
         ({"max_new_tokens": True}, r"^max_new_tokens=True: expected an integer"),
         ({"log_probs": 1}, r"^log_probs=1: expected true or false, got 1 \(int\)$"),
         ({"observers": 3}, r"^observers: expected a list, got 3 \(int\)$"),
+        ({"observers": [3]}, r"^observers\[0\]: 3 has no method `observe`$"),
         ({"max_tokens": 5}, r"got an unexpected keyword argument 'max_tokens'$"),
     ],
 )
