@@ -36,6 +36,7 @@ Glossary: one term a thing, in the code, the messages and the READMEs.
     axis        one decision, such as `tree`            word      its choice, such as `dynamic`
     component   what a word becomes                     preset    an option of another component
     engine      components in use                       decoding  the loop over one sequence
+    exhausted   a law that processors left no token in; an answer ends there
     side        one method of a benchmark               peer      another engine beside ours
     point       one run of a sweep                      trace     what is kept of the steps
 """

@@ -15,9 +15,11 @@ from specframe.drafter.ouroboros import Ouroboros
 from specframe.drafter.router import Router
 from specframe.measure.meter import Meter
 from specframe.records import StepRecord
+from specframe.session.warmup import prepared
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
 from specframe.types import AuxRows, Budget, Draft, Needs
+from tests.runtime.rehearsal import rehearsed
 from tests.small_models import (
     CACHE_MAKERS,
     CPU,
@@ -152,6 +154,18 @@ def test_drafting_ends_where_the_drafters_context_does(
     assert said == (
         f"specframe: the drafter's context is {ROOM} tokens; the text goes on without a draft\n"
     )
+
+
+def test_a_rehearsal_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The one notice is for an answer, not for what a runtime tries before the first one."""
+    large = toy()
+    composed = Composition(
+        target=large, drafter=short("lm", large, 4), tree=tree_of("dynamic"), runtime=rehearsed()
+    )
+    engine = prepared(composed.engine(8))
+    assert capsys.readouterr().err == ""
+    engine.generate((1, 2))
+    assert "context is 4 tokens" in capsys.readouterr().err
 
 
 class StepsSeen:

@@ -6,6 +6,7 @@ The tiny models come in where weights would be loaded; all else is what a user g
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,17 @@ from specframe.tree.base import TREES
 from tests import small_models as models
 from tests.heads.small_heads import words_for
 
+SILENT = '''
+import torch
+
+class Silent:
+    """Bans every token from a length of the text on."""
+    length = 0
+
+    def __call__(self, ids, scores):
+        full = ids.shape[1] >= self.length
+        return torch.full_like(scores, float("-inf")) if full else scores
+'''
 COUNT = 10
 SEED = 3
 AXES: dict[str, list[str]] = {
@@ -227,3 +239,25 @@ def test_the_others_say_what_to_use_instead() -> None:
         with pytest.raises(IncompatibleComponents, match=r"use ") as caught:
             plan(compose(words))
         assert str(caught.value) == refusal(row)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", DRAFTERS.names())
+def test_every_drafter_ends_where_all_is_banned(
+    drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the prefill and inside a draft; the next answer is as if nothing had been."""
+    name = f"silent_pairs_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(SILENT, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    silent = importlib.import_module(name).Silent
+    row = {"target": "llama", "drafter": drafter, "tree": "dynamic", "accept": "match"}
+    made = engine({**row, "sampling.processors": f"['{name}:Silent']"})
+    silent.length = 99
+    text = made.generate(models.PROMPT, max_new_tokens=12).tokens
+    for count in (0, 1, 4, 7):
+        silent.length = len(models.PROMPT) + count
+        answer = made.generate(models.PROMPT, max_new_tokens=12)
+        assert (answer.tokens, answer.finish_reason) == (text[:count], "exhausted")
+    silent.length = 99
+    assert made.generate(models.PROMPT, max_new_tokens=12).tokens == text

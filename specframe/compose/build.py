@@ -23,6 +23,7 @@ from specframe.compose.axes import BoundOption, NewCache, Sources, bind_axes, bi
 from specframe.compose.compatibility import (
     Classes,
     check,
+    check_draft_model,
     check_rows,
     check_taps,
     check_trace,
@@ -41,6 +42,7 @@ from specframe.planning.cost_table import CostTable
 from specframe.prompts.reader import read_prompts
 from specframe.records import InnerLoop, TrueText
 from specframe.runtime.base import Launch, Runtime
+from specframe.session.arguments import MOST_NEW_TOKENS
 from specframe.session.engine import Engine, Settings
 from specframe.session.warmup import prepared
 from specframe.target.base import Target
@@ -126,7 +128,7 @@ class Plan:
             if hint is Target and name != "target":
                 supplied[name] = self._draft_target(bound.given.get(name), injected["runtime"])
             elif hint is InnerLoop:
-                room = self.settings.max_new_tokens + _INNER_ROOM
+                room = min(self.settings.max_new_tokens + _INNER_ROOM, MOST_NEW_TOKENS)
                 with inside(f"{bound.where}.inner"):
                     supplied[name] = inner[id(bound)].load().decoding(max_new_tokens=room)
             elif hint is TrueText:
@@ -157,8 +159,9 @@ class Plan:
             raise IncompatibleComponents(f"{reason}; require_lossless=true refuses that")
 
     def _draft_target(self, word: str | None, runtime: Runtime) -> Target:
-        config = draft_config(word, self.bound["target"])
-        return self._target(bind_axis("target", config), runtime)[0]
+        model = bind_axis("target", draft_config(word, self.bound["target"]))
+        check_draft_model("drafter.model", model.word, model.cls)
+        return self._target(model, runtime)[0]
 
     def _inner_plans(self, bound: BoundOption) -> dict[int, Plan]:
         """Plans of the inner loops of a drafter and of the options that it lists, by `id(option)`.
@@ -170,6 +173,8 @@ class Plan:
             config = inner_config(bound, self.bound["target"], self.config, self.device)
             with inside(f"{bound.where}.inner"):
                 inner = plan(config, models=self.models)
+            model = inner.bound["target"]
+            check_draft_model(bound.where, model.word, model.cls)
             only_drafts = self._is_draft_model(inner.bound["target"])
             plans[id(bound)] = replace(inner, is_draft_model=only_drafts)
         for nested in bound.nested:

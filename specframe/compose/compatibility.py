@@ -179,6 +179,18 @@ def _needs(classes: Classes, how: How) -> str | None:
     return None
 
 
+def check_draft_model(where: str, word: str, target: type[Target]) -> None:
+    """Raises IncompatibleComponents for a draft model that cannot forget what it drafted in vain.
+
+    where: the key that names the model; word: the target option that it is.
+    """
+    if target.gives.rollback == "none":
+        raise IncompatibleComponents(
+            f"{where}: target={word} cannot roll back a rejected draft, so it cannot draft; use a "
+            "model of full attention, or drafter=ngram"
+        )
+
+
 def check_taps(drafter: Drafter, target: Target) -> None:
     """Raises IncompatibleComponents for a loaded drafter that needs a tap which is not there."""
     if missing := [tap for tap in drafter.traits.needs.taps if tap not in target.gives.taps]:

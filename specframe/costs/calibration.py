@@ -105,6 +105,8 @@ class Calibrator:
         """Count along the answer to one prompt; returns its number of tokens."""
         answer = self._writer.generate(prompt, sequence=sequence)
         text = [*answer.prompt_tokens, *answer.tokens]
+        if not answer.tokens:
+            return 0
         loop = self._reader.decoding(max_new_tokens=len(answer.tokens))
         self._policy.text = answer.tokens[1:]
         self._rule.text = torch.tensor(text, device=self._reader.components.target.device)

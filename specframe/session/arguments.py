@@ -18,12 +18,14 @@ from typing import (
 )
 
 from specframe.errors import ConfigError
+from specframe.records import Observer
 from specframe.registry import Range
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MaxNewTokens = Annotated[int, Range(1, 1_000_000)]
+MOST_NEW_TOKENS = 1_000_000
+MaxNewTokens = Annotated[int, Range(1, MOST_NEW_TOKENS)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
 SequenceNumber = Annotated[int, Range(0, 2**63 - 1)]  # of a prompt; it keys the noise
 
@@ -60,6 +62,10 @@ def check_arguments(hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             continue
         if get_origin(hint) is Sequence and not isinstance(value, Sequence):
             raise ConfigError(f"{name}: expected a list, got {value!r} ({type(value).__name__})")
+        if get_args(hint) == (Observer,):
+            for place, item in enumerate(value):
+                if not callable(getattr(item, "observe", None)):
+                    raise ConfigError(f"{name}[{place}]: {item!r} has no method `observe`")
         for member in members:
             _check(name, member, value)
 

@@ -44,7 +44,9 @@ def prepared(engine: Engine) -> Engine:
     launch, traits = parts.runtime.launch, parts.drafter.traits
     if isinstance(launch, Prepares):
         never = StopConfig(eos=[], strings=None, criteria=None)
-        alone = Engine(parts, replace(engine.settings, stop=never))
+        # Nobody reads a made-up answer: where its draft ends is not worth a notice.
+        silent = replace(parts, notices={"rehearsal"})
+        alone = Engine(silent, replace(engine.settings, stop=never))
         launch.prepare(
             lambda rows: rehearse(alone, rows),
             most=_most_rows(parts.tree) if traits.drafts else 1,

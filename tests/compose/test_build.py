@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from omegaconf import open_dict
 from specframe import load
 from specframe.cache.dynamic import DynamicCache as DynamicCache
 from specframe.cache.static import StaticCache as StaticCache
+from specframe.compose import build
 from specframe.compose.build import plan
 from specframe.compose.loaded_models import LoadedModels
 from specframe.compose.overrides import compose
@@ -22,6 +24,7 @@ from specframe.loop import Decoding
 from specframe.records import InnerLoop
 from specframe.target.hf import HF
 from specframe.target.toy import Toy
+from specframe.types import Gives
 from tests.methods import Cascade
 
 
@@ -262,3 +265,43 @@ def test_senseless_values_are_named(words: list[str], text: str) -> None:
 def test_load_wants_a_list() -> None:
     with pytest.raises(ConfigError, match="list of words"):
         load("drafter=none")
+
+
+@pytest.fixture
+def one_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A toy whose state goes one way only."""
+    monkeypatch.setattr(Toy, "gives", Gives(rollback="none"))
+    LoadedModels.shared().clear()
+    yield
+    LoadedModels.shared().clear()
+
+
+@pytest.mark.parametrize("tree", ["chain", "dynamic", "static", "native"])
+def test_plain_decoding_needs_no_way_back(one_way: None, tree: str) -> None:
+    words = ["target=toy", "drafter=none", f"tree={tree}", "max_new_tokens=6"]
+    answer = load(words).generate([1, 2, 3])
+    assert len(answer.tokens) == 6
+    assert answer.num_accepted == 0
+
+
+@pytest.mark.parametrize("drafter", ["lm", "ouroboros"])
+def test_a_draft_model_needs_a_way_back(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target has one; its draft has none."""
+
+    class OneWay(Toy):
+        gives = Gives(rollback="none")
+
+    bind = build.bind_axis
+    monkeypatch.setattr(build, "bind_axis", lambda *given: replace(bind(*given), cls=OneWay))
+    tree = "native" if drafter == "ouroboros" else "chain"
+    sentence = r"drafter\.model: target=toy cannot roll back a rejected draft"
+    with pytest.raises(IncompatibleComponents, match=sentence):
+        load(["target=toy", f"drafter={drafter}", f"tree={tree}", "drafter.model=toy_draft"])
+
+
+def test_an_inner_target_needs_a_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever drafts for it: the outer loop takes its text back."""
+    seen: list[tuple[str, str, type]] = []
+    monkeypatch.setattr(build, "check_draft_model", lambda *given: seen.append(given))
+    load(["target=toy", "drafter=cascade", "tree=chain", "drafter.model=toy_draft"])
+    assert seen[0] == ("drafter", "toy", Toy)  # before weights are loaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 import specframe
 from specframe.errors import ConfigError
 from specframe.session.engine import Engine
-from tests.small_models import LONG_PROMPT, PROMPT, Composition, drafter_of, oracle, target
+from specframe.target.toy import Toy
+from tests.small_models import LONG_PROMPT, PROMPT, Composition, drafter_of, oracle, target, toy
 
 VERBS = ["generate", "stream", "decoding"]
 
@@ -31,6 +33,7 @@ def engine() -> Engine:
         ({"max_new_tokens": True}, r"^max_new_tokens=True: expected an integer"),
         ({"log_probs": 1}, r"^log_probs=1: expected true or false, got 1 \(int\)$"),
         ({"observers": 3}, r"^observers: expected a list, got 3 \(int\)$"),
+        ({"observers": [3]}, r"^observers\[0\]: 3 has no method `observe`$"),
         ({"max_tokens": 5}, r"got an unexpected keyword argument 'max_tokens'$"),
     ],
 )
@@ -84,7 +87,7 @@ def test_three_threads_on_one_engine() -> None:
     wrong: list[Any] = []
 
     def ask(place: int) -> None:
-        for _ in range(5):
+        for _ in range(3):
             answer = shared.generate(prompts[place]).tokens
             if answer != expected[place]:
                 wrong.append((place, answer))
@@ -104,7 +107,7 @@ def test_a_stream_between_answers_of_threads_is_whole_or_refused() -> None:
     refusals: list[str] = []
 
     def stream() -> None:
-        for _ in range(6):
+        for _ in range(3):
             try:
                 texts.append([event.token for event in shared.stream(PROMPT)])
             except ConfigError as error:
@@ -112,9 +115,34 @@ def test_a_stream_between_answers_of_threads_is_whole_or_refused() -> None:
 
     thread = threading.Thread(target=stream)
     thread.start()
-    answers = [shared.generate(LONG_PROMPT).tokens for _ in range(6)]
+    answers = [shared.generate(LONG_PROMPT).tokens for _ in range(3)]
     thread.join()
     assert all(answer == expected[1] for answer in answers)
     assert all(text == expected[0] for text in texts)
     assert all("superseded" in refusal for refusal in refusals)
-    assert len(texts) + len(refusals) == 6
+    assert len(texts) + len(refusals) == 3
+
+
+def test_engines_of_one_model_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's kernel and graphs keep buffers between passes, whichever engine runs them."""
+    shared, at_once, most = toy(), 0, 0
+    forward = Toy.forward
+
+    def watched(self: Toy, *args: Any, **kwargs: Any) -> Any:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(1e-3)
+        try:
+            return forward(self, *args, **kwargs)
+        finally:
+            at_once -= 1
+
+    monkeypatch.setattr(Toy, "forward", watched)
+    engines = [Composition(target=shared).engine(8) for _ in range(3)]
+    threads = [threading.Thread(target=each.generate, args=([1, 2],)) for each in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1

@@ -13,6 +13,8 @@ from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
 from specframe.measure.meter import Meter
 from specframe.session.engine import Engine
+from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.task.certify.reference import greedy_reference
 from specframe.types import How
 from tests.small_models import (
     CPU,
@@ -148,6 +150,31 @@ def test_a_draft_that_is_exhausted_alone_ends_nothing(silent: Any) -> None:
     answer = composed.engine(12).generate([7, 8])
     assert answer.finish_reason == "length"
     assert all(token >= 6 for token in answer.tokens)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_certify_knows_where_an_answer_ends(silent: Any, temperature: float) -> None:
+    """The oracles without a cache end as the engine does, and laws have shorter sequences."""
+    silent.Sated.token = 2
+    name = f"{silent.__name__}:Sated"
+    composed = Composition(
+        target=toy(vocab_size=3, spread=1.0),
+        drafter=lm_of(toy(vocab_size=3, blend=0.3), toy(vocab_size=3)),
+        tree=tree_of("chain", "wor" if temperature else "place"),
+        accept=Rejection(),
+        how="wor" if temperature else "place",
+        sampling=sampling_config(temperature, processors=[name]),
+    )
+    engine, prompt = composed.engine(3), [0, 1, 0, 1, 0, 1]
+    law, _ = sequence_law(engine, prompt, length=3, max_branches=5000)
+    exact = exact_law(composed.target, engine.sampling(6), prompt, length=3)  # type: ignore[arg-type]
+    assert max_error(law, exact) < 1e-12
+    if temperature:
+        assert sorted(len(tokens) for tokens in exact) == [1, *[2] * 2, *[3] * 12]
+        assert sum(exact.values()) == pytest.approx(1)
+    else:
+        wanted = greedy_reference(engine, 8)(prompt, 0)
+        assert engine.generate(prompt, max_new_tokens=8).tokens == wanted
 
 
 def test_bad_words_may_leave_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from specframe.accept.rejection import Rejection
 from specframe.accept.typical import Typical
 from specframe.law.sampling import build_sampling
 from specframe.session.generation import Generation
+from specframe.testing.host_reads import HostReads
 from tests.small_models import (
     CPU,
     PROMPT,
@@ -26,6 +27,7 @@ from tests.small_models import (
     toy,
     tree_of,
 )
+from tests.test_syncs import read_in, watch
 
 PROCESSED: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -130,3 +132,23 @@ def test_no_read_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts[0] == counts[1] == answer.num_steps + 1
     monkeypatch.setattr("specframe.law.target_laws.Laws.log_probs", None)
     engine.generate([1, 2])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("changes", [{}, {"repetition_penalty": 1.3}])
+def test_the_one_read_of_a_step_carries_them(
+    changes: dict[str, Any], temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a function mode and a dispatch mode, with trees and with processors that see the path."""
+    composed = Composition(
+        target=toy(),
+        drafter=drafter_of("ngram", "toy"),
+        tree=tree_of("dynamic"),
+        sampling=sampling_config(temperature, **changes),
+    )
+    reads = HostReads()
+    watch(reads, composed.target, composed.cache, monkeypatch)
+    loop = composed.engine(12).decoding(log_probs=True)
+    for seen in read_in(loop, reads, [1, 2, 3, 1, 2, 3]):
+        assert len(seen) == 1, seen
+    assert len(loop.lane.log_probs or []) == len(loop.context) - 6 > 5

@@ -101,6 +101,8 @@ class Enumerator(Streams):
 
     def _choose(self, probs: Sequence[float]) -> int:
         if self.num_draws == len(self._choices):
+            if all(map(math.isnan, probs)):
+                return 0  # every token is banned: the loop cuts whatever comes of it
             total = math.fsum(probs)
             if not 0 < total < math.inf:
                 raise ValueError(f"a law sums to {total}, so nothing can be drawn from it")
@@ -165,14 +167,21 @@ def sequence_law(
 
 
 def exact_law(target: Tabulated, sampling: Sampling, prompt: Sequence[int], *, length: int) -> Law:
-    """The law of the next `length` tokens, read token by token from a target that knows its law."""
+    """The law of the next `length` tokens, read token by token from a target that knows its law.
+
+    A sequence after which every token is banned ends there.
+    """
     law: Law = {(): 1.0}
     for _ in range(length):
         longer: Law = {}
         for tokens, probability in law.items():
             context = [*prompt, *tokens]
             ids = torch.tensor([context], device=target.device)
-            row = sampling.law(ids, target.law(context)[None])[0].tolist()
+            scores = sampling.scores(ids, target.law(context)[None])
+            if scores.isneginf().all():
+                longer[tokens] = probability
+                continue
+            row = sampling.warp(scores, ids)[0].tolist()
             total = math.fsum(row)
             longer |= {(*tokens, t): probability * p / total for t, p in enumerate(row) if p > 0}
         law = longer

@@ -95,7 +95,7 @@ def _exact(engine: Engine, prompt: Sequence[int], length: int) -> Law:
 
 
 def _p_value(engine: Engine, prompt: Sequence[int], exact: Law, draws: int) -> float:
-    length = len(next(iter(exact)))
+    length = max(map(len, exact))
     counts = Counter(
         tuple(engine.generate(prompt, sequence=draw, max_new_tokens=length).tokens)
         for draw in range(draws)

@@ -69,6 +69,8 @@ def greedy_reference(engine: Engine, max_new_tokens: int) -> Reference:
         tokens = list(prompt)
         while len(tokens) < len(prompt) + max_new_tokens:
             scores = preferences(engine, tokens, len(prompt), sequence, max_new_tokens)
+            if scores.isneginf().all():  # every token is banned
+                break
             tokens.append(int(scores.argmax()))
             if tokens[-1] in engine.eos_ids:
                 break
