@@ -26,10 +26,12 @@ from specframe.task.certify.text_checks import (
     perfect_drafter,
     seeded_text,
 )
+from specframe.task.certify.toy_models import toy_models
 
 _AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
 _PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
 _DRAFT_MODEL = ["drafter=lm", "drafter.model=toy_draft", "drafter.trust_vocabulary=true"]
+_TOY_VOCABULARY = 6  # tokens of target=toy_draft
 _PATHS = "[[0],[1],[1,0]]"  # siblings, one of them unexpanded, and a path not through the first
 _COIN_TOKENS = 8  # at least, per text in checking mode: a repetition needs several steps
 _DRAFT_TOKENS = 24  # per answer, for the perfect drafter
@@ -135,7 +137,11 @@ class Certify(Task):
         )
 
     def _toy(self, job: Job, temperature: float, *more: str) -> Engine:
-        """The same tree, rule, cache and sampling on a tabulated target, with a drafter for it."""
+        """The same tree, rule, cache and sampling on a tabulated target, with a drafter for it.
+
+        The drafter is the user's own, over toy models, or drafter=lm where the toy lacks what it
+        needs. One without laws has no such stand-in.
+        """
         words = [
             "target=toy",
             f"target.vocab_size={self.vocab_size}",
@@ -144,12 +150,13 @@ class Certify(Task):
             *_PLAIN_STOP,
             *more,
         ]
-        drafter = job.config["drafter"]["name"]
-        if drafter != "lm":
+        own = [*words, *toy_models(job.config["drafter"])]
+        # An inner engine cannot leave tokens out, so there the target takes the draft's vocabulary.
+        for attempt in (own, [*own, f"target.vocab_size={_TOY_VOCABULARY}"]):
             try:
-                return job.rebuild(words)
+                return job.rebuild(attempt)
             except (ConfigError, IncompatibleComponents):
-                if job.engine.components.drafter.traits.laws == "none":
+                if job.engine.components.drafter.traits.laws == "none" and attempt is not own:
                     raise
         return job.rebuild([*words, *_DRAFT_MODEL])
 
@@ -171,7 +178,9 @@ class Certify(Task):
             return not_run(
                 "law by enumeration", "the inner engine's own noise is not walked; see the sampling"
             )
-        for length in range(self.length, 1, -1):
+        wider = engine.components.target.vocab_size > self.vocab_size
+        # In less than three tokens nothing is drafted: the first comes from the prompt's own pass.
+        for length in range(self.length - (wider and self.length > 3), 1, -1):
             try:
                 check = enumerated_law(
                     engine, self.toy_prompt, length=length, max_branches=self.max_branches
@@ -206,12 +215,11 @@ class Certify(Task):
 
 
 def _noted(check: Check, job: Job, engine: Engine) -> Check:
-    """The check, with a note where another drafter stands in for the user's."""
+    """The check, with the drafter named that stands in for the user's, if one does."""
     if type(engine.components.drafter) is type(job.engine.components.drafter):
         return check
     name = job.config["drafter"]["name"]
-    note = f"{check.finding}; on the toy, drafter=lm stands in for drafter={name}"
-    return replace(check, finding=note)
+    return replace(check, stand_in=f"drafter=lm in place of drafter={name}")
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:

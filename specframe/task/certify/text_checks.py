@@ -30,6 +30,7 @@ class Check:
     numbers: dict[str, Any] = field(default_factory=dict)  # behind the finding
     control: str = ""  # title of the broken component on which the check was tried
     caught: bool | None = None  # whether the check noticed it; None without a control
+    stand_in: str = ""  # what was judged where the user's drafter cannot run on the toy
     ran: bool = True
     applies: bool = True  # False where nothing is promised that could be checked
 
