@@ -137,10 +137,13 @@ def decode(
     *,
     observers: Sequence[Any] = (),
     sequence: int = 0,
+    checked: bool = True,
 ) -> Outcome:
-    """Run to the end; after every step the cache holds all tokens but the root. No coin that
-    decides comes twice."""
-    loop = composition.decoding(count, observers, checked=True)
+    """Run to the end; after every step the cache holds all tokens but the root.
+
+    checked: refuse a coin that comes twice, in a later step or in the same one.
+    """
+    loop = composition.decoding(count, observers, checked=checked)
     tokens: list[int] = []
     records: list[StepRecord] = []
     for emission in loop.run(prompt, sequence=sequence):

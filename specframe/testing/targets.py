@@ -68,7 +68,9 @@ class TargetContract(ComponentContract):
     @pytest.fixture
     def target(self, name: str) -> Target:
         """The target as a user loads it; a suite may give a smaller or more exact one."""
-        return specframe.load([f"target={name}", "drafter=none"]).components.target
+        return specframe.load(
+            [f"target={name}", *self.keys("target"), "drafter=none"]
+        ).components.target
 
     @pytest.fixture(params=CACHES.names())
     def cache(self, request: pytest.FixtureRequest) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hydra.core.config_loader import ConfigLoader
-
 from specframe.compose.catalogue import configuration
 from specframe.compose.nested_options import Option, nested_options
 
@@ -21,7 +19,7 @@ def toy_models(values: dict[str, Any]) -> list[str]:
         return _words(option, loader, "toy_draft")
 
 
-def _words(option: Option, loader: ConfigLoader, model: str) -> list[str]:
+def _words(option: Option, loader: Any, model: str) -> list[str]:
     words = [f"{option.where}.model={model}"] if "model" in option.values else []
     if "trust_vocabulary" in option.values:
         words.append(f"{option.where}.trust_vocabulary=true")
