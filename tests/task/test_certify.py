@@ -96,7 +96,7 @@ def test_match_is_exact(tmp_path: Path) -> None:
     code, held, found = run(tmp_path, "drafter=lm", "tree=static")
     assert code == 0
     assert held["verdict"].startswith("exact: accept=match")
-    texts = ("greedy text", "same-seed text", "no coin twice")
+    texts = ("greedy text", "passes of any size", "same-seed text", "no coin twice")
     for name in (*texts, "law by enumeration", "perfect drafter, T = 0"):
         assert found[name]["status"] == "holds", found[name]
         assert found[name]["caught"] is True

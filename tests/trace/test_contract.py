@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specframe.testing.traces import TraceContract
+from specframe.testing.tracers import TraceContract
 from specframe.trace.base import TRACES
 
 

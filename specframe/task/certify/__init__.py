@@ -15,9 +15,12 @@ from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.coin_checks import NAME as COINS
 from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import TooManyBranches
 from specframe.task.certify.law_checks import enumerated_law, sampled_law
+from specframe.task.certify.pass_checks import NAME as PASSES
+from specframe.task.certify.pass_checks import passes_agree
 from specframe.task.certify.text_checks import (
     Check,
     Texts,
@@ -42,8 +45,9 @@ class Certify(Task):
     """Checks whether a combination of components keeps the target's law.
 
     Each check is also run on a deliberately broken component, which it must notice. On the target
-    itself, greedy text is compared with full forwards without a cache, with accept=match text at
-    T > 0 is compared with that of drafter=none with the same seed, and no coin or draw of a text
+    itself, logits must be the same however rows are divided into passes, at the first positions and
+    at the last; greedy text is compared with full forwards without a cache, with accept=match text
+    at T > 0 is compared with that of drafter=none with the same seed, and no coin or draw of a text
     may be asked for twice. On target=toy with the same tree, rule and cache, the law is computed by
     enumeration and compared with the exact one (float64, error < 1e-12); rules other than match are
     also tested by a chi-square test of sampled sequences; and a perfect drafter must be accepted in
@@ -98,12 +102,13 @@ class Certify(Task):
         checks: list[tuple[str, Callable[[], Check]]] = [
             ("greedy text", lambda: greedy_text(self._at(job, 0.0), self._texts(job)))
         ]
+        checks.append((PASSES, lambda: self._passes(job)))
         if matching:
             warm = self._warm(job)
             checks.append(
                 ("same-seed text", lambda: seeded_text(self._at(job, warm), self._texts(job)))
             )
-        checks.append(("no coin twice", lambda: self._fresh(job)))
+        checks.append((COINS, lambda: self._fresh(job)))
         checks.append(("law by enumeration", lambda: self._enumerated(job)))
         if not matching:
             checks.append(("law by sampling", lambda: self._sampled(job)))
@@ -120,6 +125,10 @@ class Certify(Task):
         if job.engine.settings.sampling.temperature == temperature:
             return job.engine
         return job.rebuild([f"sampling.temperature={temperature}"])
+
+    def _passes(self, job: Job) -> Check:
+        target = job.engine.components.target
+        return passes_agree(target, self._texts(job).prompts[0], max_gap=self.max_gap)
 
     def _fresh(self, job: Job) -> Check:
         texts = replace(self._texts(job), max_new_tokens=max(self.tokens, _COIN_TOKENS))
