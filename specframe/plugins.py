@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -106,8 +107,16 @@ class SpecframeSearchPath(SearchPathPlugin):
 def bootstrap() -> PluginSet:
     """Find the plugins and make them known to Hydra and the registries; safe to repeat.
 
-    While the directories hold the same plugins, the same `PluginSet` is returned.
+    While the directories hold the same plugins, the same `PluginSet` is returned. Raises
+    ConfigError where $SPECFRAME_PLUGINS names something else than folders.
     """
+    for folder in ext.named_dirs():
+        if not folder.is_dir():
+            what = "is a file" if folder.is_file() else "does not exist"
+            raise ConfigError(
+                f"$SPECFRAME_PLUGINS={folder}: this {what}; name folders that hold plugin folders, "
+                f"with {os.pathsep!r} between them, or unset it"
+            )
     ext.__path__ = [str(path) for path in ext.plugin_dirs()]
     plugins = _plugin_set(tuple(_discover()))
     Registry.use_plugins(plugins)

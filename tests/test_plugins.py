@@ -17,6 +17,7 @@ from specframe.compose.catalogue import configuration, options
 from specframe.errors import ConfigError
 from specframe.plugins import PluginSet, bootstrap
 from specframe.registry import Registry
+from tests.commands import Command
 
 REGISTRY: Registry[object] = Registry("drafter", "nowhere_at_all")
 SOURCE = """
@@ -32,6 +33,8 @@ Drop = Callable[..., Path]
 def drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drop]:
     """Makes plugin folders; `directory` is one of two that $SPECFRAME_PLUGINS names."""
     folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
     monkeypatch.setenv("SPECFRAME_PLUGINS", os.pathsep.join(map(str, folders)))
     monkeypatch.chdir(tmp_path)
     registries = type(sys)("tests_registry_of_plugins")
@@ -144,6 +147,36 @@ def test_the_first_directory_wins(drop: Drop) -> None:
 def test_plugins_of_the_working_directory_count(drop: Drop) -> None:
     drop("local", directory="plugins")
     assert "local" in {plugin.name for plugin in bootstrap().plugins}
+
+
+def test_plugins_of_the_working_directory_win_over_named_folders(drop: Drop) -> None:
+    named = drop("alpha")
+    here = drop("alpha", directory="plugins")
+    drop("beta", directory="two")
+    places = {plugin.name: plugin.place for plugin in bootstrap().plugins}
+    assert places["alpha"] == str(here) != str(named)
+    assert places["beta"].endswith("two/beta")
+    assert REGISTRY.get("alpha")
+    assert sys.modules["specframe.ext.alpha.alpha"].__file__ == str(here / "alpha.py")
+
+
+@pytest.mark.usefixtures("drop")
+@pytest.mark.parametrize(
+    ("name", "what"), [("nowhere", "does not exist"), ("one.txt", "is a file")]
+)
+def test_what_is_named_must_be_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, name: str, what: str
+) -> None:
+    (tmp_path / "one.txt").write_text("")
+    folder = tmp_path / name
+    monkeypatch.setenv("SPECFRAME_PLUGINS", os.pathsep.join([str(tmp_path / "one"), str(folder)]))
+    answer = command("target=toy", "drafter=none", "prompt=abc")
+    assert answer.code == 2
+    assert answer.err == (
+        f"specframe: error: $SPECFRAME_PLUGINS={folder}: this {what}; name folders that hold "
+        "plugin folders, with ':' between them, or unset it\n"
+    )
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_bootstrap_twice_changes_nothing(drop: Drop) -> None:

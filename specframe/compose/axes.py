@@ -45,17 +45,24 @@ AXES: dict[str, Registry[Any]] = {
 OPTIONAL = ("data",)  # axes that a run may leave out
 NewCache = Callable[[], CacheManager]
 Sources = Sequence[Drafter]
-# Types of constructor parameters that composition supplies; a YAML file never gives their values.
-_LOADED = (
-    Runtime,
-    Target,
-    InnerLoop,
-    TrueText,
-    NewCache,
-    Sources,
-    CostTable,
-)  # may need weights first
-_SUPPLIED = (torch.device, Launch | None, *_LOADED)
+# Types of constructor parameters that composition supplies, with the name that the parameter must
+# have ("": any); a YAML file never gives their values. plugins/README.md tells authors the same.
+SUPPLIED: dict[str, dict[Any, str]] = {
+    "target": {torch.device: "device", Runtime: "runtime"},
+    "drafter": {
+        Target: "",
+        Runtime: "runtime",
+        NewCache: "",
+        InnerLoop: "",
+        Sources: "",
+        TrueText: "",
+    },
+    "tree": {CostTable: "costs"},
+    "cache": {Launch | None: "launch"},
+}
+# Those that may need weights first.
+_LOADED = (Runtime, Target, InnerLoop, TrueText, NewCache, Sources, CostTable)
+_KINDS = (torch.device, Launch | None, *_LOADED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +117,9 @@ def bind_axis(
     """
     cls = AXES[axis].get(values["name"])
     hints = typing.get_type_hints(cls.__init__)
-    own = {key for key, hint in hints.items() if any(hint == kind for kind in _SUPPLIED)}
+    own = {key for key, hint in hints.items() if any(hint == kind for kind in _KINDS)}
+    for key in own:
+        _check_supplied(axis, values["name"], key, hints[key])
     given = {key: value for key, value in values.items() if key not in own}
     where = where or axis
     return BoundOption(
@@ -122,6 +131,34 @@ def bind_axis(
         values=bind(cls, given, where=where, injected=own),
         given=values,
     )
+
+
+def _check_supplied(axis: str, name: str, key: str, hint: Any) -> None:
+    """Raises ConfigError for a parameter whose value the components of this axis are not given."""
+    supplied = SUPPLIED.get(axis, {})
+    wanted = next((name for kind, name in supplied.items() if kind == hint), None)
+    if wanted in ("", key):
+        return
+    if wanted is not None:
+        raise ConfigError(
+            f"{axis}={name}: the constructor's parameter `{key}` must be called `{wanted}`"
+        )
+    able = ", ".join(_kind(kind) for kind in supplied)
+    raise ConfigError(
+        f"{axis}={name}: the constructor's `{key}` asks for {_kind(hint)}, which no {axis} is "
+        f"given; it may ask for {able or 'nothing but values of its YAML file'}"
+    )
+
+
+def _kind(hint: Any) -> str:
+    """The name of a type that may be asked for."""
+    aliases: tuple[tuple[Any, str], ...] = (
+        (torch.device, "torch.device"),
+        (NewCache, "NewCache"),
+        (Sources, "Sources"),
+        (Launch | None, "Launch | None"),
+    )
+    return next((name for kind, name in aliases if kind == hint), None) or str(hint.__name__)
 
 
 def bind_drafter(

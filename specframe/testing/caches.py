@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specframe.cache.base import CacheManager
-from specframe.testing.defaults import ComponentContract, component
+from specframe.testing.defaults import ComponentContract
 from specframe.types import Rows
 
 LAYERS = 2
@@ -72,7 +72,7 @@ class CacheContract(ComponentContract):
     @pytest.fixture
     def cache(self, name: str) -> CacheManager:
         """An empty cache with room for 400 rows, as its YAML file sets it up."""
-        cache: CacheManager = component("cache", name)
+        cache: CacheManager = self.component("cache", name)
         cache.open(0, columns=400, device=torch.device("cpu"))
         return cache
 

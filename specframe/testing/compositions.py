@@ -64,9 +64,6 @@ class Composition:
     sampling: SamplingConfig = field(default_factory=sampling_config)
     stop: StopConfig = field(default_factory=stop_config)
     seed: int = 0
-    # Refuse a coin that comes twice. A launch that captures gets its own streams instead, and a
-    # test that counts host reads takes `Streams`, which read nothing.
-    streams: type[Streams] = CheckedStreams
 
     @property
     def components(self) -> Components:
@@ -85,12 +82,18 @@ class Composition:
         )
         return Engine(self.components, settings)
 
-    def decoding(self, max_new_tokens: int, observers: Sequence[Any] = ()) -> Decoding:
-        """The loop, to be stepped by hand."""
+    def decoding(
+        self, max_new_tokens: int, observers: Sequence[Any] = (), *, checked: bool = False
+    ) -> Decoding:
+        """The loop, to be stepped by hand.
+
+        checked: refuse a coin that comes twice, which reads the host at each; where a launch
+        captures, graphs have streams of their own.
+        """
         eos = self.target.eos_ids if self.stop.eos == "auto" else self.stop.eos
         plain = self.components
         parts = captured(plain)
-        streams = self.streams if parts is plain else Streams
+        streams = CheckedStreams if checked and parts is plain else Streams
         tokenizer = getattr(self.target.tokenizer, "tokenizer", None)
 
         def sampling(prompt_length: int) -> Sampling:
@@ -134,9 +137,13 @@ def decode(
     *,
     observers: Sequence[Any] = (),
     sequence: int = 0,
+    checked: bool = True,
 ) -> Outcome:
-    """Run to the end; after every step the cache holds all tokens but the root."""
-    loop = composition.decoding(count, observers)
+    """Run to the end; after every step the cache holds all tokens but the root.
+
+    checked: refuse a coin that comes twice, in a later step or in the same one.
+    """
+    loop = composition.decoding(count, observers, checked=checked)
     tokens: list[int] = []
     records: list[StepRecord] = []
     for emission in loop.run(prompt, sequence=sequence):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,11 +42,24 @@ def costs_words(tree: str) -> list[str]:
 
 
 class ComponentContract:
-    """A suite for one component, which the attribute `word` of a subclass names."""
+    """A suite for one component, which the attribute `word` of a subclass names.
+
+    values: values of its YAML keys for the suite, where those of the file will not do.
+    """
 
     word: ClassVar[str]
+    values: ClassVar[Mapping[str, Any]] = {}
 
     @pytest.fixture
     def name(self) -> str:
         """The word; a suite over a registry parametrises it instead."""
         return type(self).word
+
+    def component(self, axis: str, word: str, **changes: Any) -> Any:
+        """The component with the values of its YAML file, of the suite, and of this call."""
+        return component(axis, word, **{**type(self).values, **changes})
+
+    def keys(self, axis: str) -> tuple[str, ...]:
+        """The values of the suite as words of the command line."""
+        given = type(self).values.items()
+        return tuple(f"{axis}.{key}={json.dumps(value)}" for key, value in given)

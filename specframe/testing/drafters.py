@@ -55,7 +55,7 @@ def continuations(word: str, tokens: Sequence[int], **values: Any) -> list[list[
 class DrafterContract(ComponentContract):
     """What every drafter does: whatever it proposes, the text is the target's own.
 
-    words: more words that the drafter needs on target=toy, such as `drafter.path=...`; a suite
+    words: more words that the drafter needs on target=toy, beside its keys in `values`; a suite
     over several drafters overrides the fixture `extra` instead.
     """
 
@@ -64,7 +64,7 @@ class DrafterContract(ComponentContract):
     @pytest.fixture
     def extra(self) -> tuple[str, ...]:
         """More words that the drafter needs."""
-        return type(self).words
+        return (*type(self).words, *self.keys("drafter"))
 
     @pytest.mark.parametrize(("shift", "temperature"), [(0, 0.0), (1, 0.9)])
     def test_text_is_that_of_no_draft(

@@ -36,8 +36,8 @@ SEEDS = range(6)
 
 
 @lru_cache
-def _rule(name: str) -> AcceptRule:
-    words = [f"accept={name}", "target=toy", "drafter=lm"]
+def _rule(name: str, keys: tuple[str, ...]) -> AcceptRule:
+    words = [f"accept={name}", *keys, "target=toy", "drafter=lm"]
     rule: AcceptRule = plan(compose(words)).bound["accept"].make()
     return rule
 
@@ -98,7 +98,7 @@ class RuleContract(ComponentContract):
     @pytest.fixture
     def rule(self, name: str) -> AcceptRule:
         """The rule with the values of its own YAML file."""
-        return _rule(name)
+        return _rule(name, self.keys("accept"))
 
     def drafts(self, name: str, temperature: float = 1.0) -> Iterator[tuple[int, Draft]]:
         """(seed, draft) of each shape and each kind that the rule can judge."""

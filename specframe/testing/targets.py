@@ -68,7 +68,9 @@ class TargetContract(ComponentContract):
     @pytest.fixture
     def target(self, name: str) -> Target:
         """The target as a user loads it; a suite may give a smaller or more exact one."""
-        return specframe.load([f"target={name}", "drafter=none"]).components.target
+        return specframe.load(
+            [f"target={name}", *self.keys("target"), "drafter=none"]
+        ).components.target
 
     @pytest.fixture(params=CACHES.names())
     def cache(self, request: pytest.FixtureRequest) -> str:
@@ -116,6 +118,8 @@ class TargetContract(ComponentContract):
 
     def test_taps_have_a_row_for_each_row(self, target: Target) -> None:
         taps = sorted(target.gives.taps)
+        if not taps:
+            return
         held = component("cache", "dynamic")
         held.open(0, columns=64, device=torch.device("cpu"))
         with torch.inference_mode():
@@ -133,7 +137,8 @@ class TargetContract(ComponentContract):
         assert target.name
         assert target.embed(torch.tensor([0, 1])).shape[0] == 2
         assert target.gives.rollback == "truncate"
-        assert set(target.gives.taps) >= {"embed", "final_postnorm"}
+        taps = target.gives.taps
+        assert not taps or taps >= {"embed", "final_postnorm"}, "all of the usual taps, or none"
         if target.tokenizer is not None:
             ids = target.tokenizer.encode_plain("abc")
             assert target.tokenizer.decode(ids) == "abc"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specframe.testing.defaults import ComponentContract, component
+from specframe.testing.defaults import ComponentContract
 from specframe.testing.draft_checks import TableDrafter, builder, check_draft, paths
 from specframe.tree.base import TREES, TreePolicy
 from specframe.types import Budget, Frontier, How, Proposal
@@ -21,7 +21,7 @@ class TreeContract(ComponentContract):
 
     def policy(self, word: str, **changes: Any) -> TreePolicy:
         """The policy with the numbers of its YAML file, for placed nodes if nothing is said."""
-        policy: TreePolicy = component("tree", word, **{"proposal": "place", **changes})
+        policy: TreePolicy = self.component("tree", word, **{"proposal": "place", **changes})
         return policy
 
     @pytest.mark.parametrize("seed", [0, 1])

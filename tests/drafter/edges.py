@@ -115,7 +115,7 @@ def nested_law(
         )
         outside = Composition(
             target=outer,
-            drafter=cascade(decoding(inside, rng, 20), middle, outer),
+            drafter=cascade(decoding(inside, rng.beside(), 20), middle, outer),
             tree=ChainTree(depth=2, max_nodes=4, proposal="place"),
             accept=Rejection(),
             sampling=hot,

@@ -46,7 +46,7 @@ def test_a_loop_that_goes_back_gets_its_noise_again() -> None:
     composition = Composition(
         target=toy(), drafter=lm_of(toy(blend=0.3), toy()), sampling=sampling_config(1.0)
     )
-    loop = composition.decoding(12)
+    loop = composition.decoding(12, checked=True)
     emissions = loop.run((1, 2, 3))
     for _ in range(3):
         next(emissions)

@@ -115,7 +115,8 @@ def composed(
 def outcomes(made: Composition) -> Iterator[Outcome]:
     """Several texts of different lengths by one set of components."""
     for sequence, (prompt, count) in enumerate(TEXTS):
-        yield decode(made, prompt, count, sequence=sequence)
+        # `Counting` draws for levels that it then gives up, and again at the next step.
+        yield decode(made, prompt, count, sequence=sequence, checked=False)
 
 
 def same(one: Outcome, other: Outcome) -> bool:

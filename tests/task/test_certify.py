@@ -61,7 +61,7 @@ def run(
     chosen = {word.partition("=")[0] for word in words}
     usual = {"drafter": "ngram", "tree": "chain"}
     more = [f"{axis}={word}" for axis, word in usual.items() if axis not in chosen]
-    whole = [*QUICK, *more, *words]
+    whole = merged(QUICK, [*more, *words])
     made = plan(compose(whole))
     job = Job(
         engine=changed(made.load()),
@@ -262,7 +262,69 @@ def test_a_drafter_that_stands_in_is_named(tmp_path: Path) -> None:
     config = {**made.config, "drafter": {"name": "eagle"}}
     job = job_of(other, tmp_path, config=config, rebuild=lambda more: engine)
     task = made.bound["task"].make()
-    assert "drafter=lm stands in for drafter=eagle" in task._enumerated(job).finding
+    check = task._enumerated(job)
+    assert check.stand_in == "drafter=lm in place of drafter=eagle"
+    verdict = certificate(ok(), check).verdict
+    assert verdict == (
+        "exact: accept=x passed every check that applies to it; law by enumeration: judged for "
+        "drafter=lm in place of drafter=eagle, which target=toy cannot have"
+    )
+    assert "drafter=eagle" in certificate(replace(check, passed=False)).verdict
+    assert "drafter=eagle" not in certificate(ok()).verdict
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "branches"),
+    [
+        (("drafter=cascade", "drafter.length=2"), "match", 216),
+        (("drafter=router",), "match", 27),
+        pytest.param(
+            ("drafter=router", "drafter.mode=merge"), "rejection", 39, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_drafter_of_several_is_judged_itself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    rule: str,
+    branches: int,
+) -> None:
+    """On target=random, whose models are none of the toy's."""
+    judged = []
+    whole = certify.enumerated_law
+
+    def noted(engine: Engine, *args: Any, **more: Any) -> Check:
+        judged.append(type(engine.components.drafter).__name__)
+        return whole(engine, *args, **more)
+
+    monkeypatch.setattr(certify, "enumerated_law", noted)
+    target = ("target=random", "target.layers=1", "target.hidden=16", "target.heads=1")
+    target += ("target.kv_heads=1", "target.intermediate=16", "target.dtype=float64")
+    models = [f"{key}=random" for key in ("drafter.lm.model", "drafter.model")]
+    model = models["cascade" in words[0]]
+    code, held, found = run(
+        tmp_path, *target, *words, model, f"accept={rule}", "sampling.temperature=1"
+    )
+    assert code == 0
+    assert held["verdict"] == (
+        f"exact: accept={rule} with this combination passed every check that applies to it"
+    )
+    assert judged == [words[0].partition("=")[2].capitalize()]
+    law = found["law by enumeration"]
+    assert law["status"] == "holds"
+    assert law["stand_in"] == ""
+    assert law["numbers"]["branches"] == branches
+
+
+@pytest.mark.slow
+def test_a_cascade_with_draws_is_sampled_itself(tmp_path: Path) -> None:
+    words = ("drafter=cascade", "accept=rejection", "sampling.temperature=1", "task.draws=100")
+    code, held, found = run(tmp_path, *words)
+    assert code == 0
+    assert held["verdict"].startswith("exact: accept=rejection with this combination")
+    assert found["law by enumeration"]["status"] == "no claim"
+    assert found["law by sampling"]["status"] == "holds"
 
 
 class Slipping(Match):

@@ -107,8 +107,14 @@ def test_counters_that_come_twice_are_refused() -> None:
     rng.target(torch.ones(1, 2), 5, YES)
     with pytest.raises(ReusedDraw, match=r"target stream .* counters \(4,\)"):
         rng.target(torch.ones(1, 2), 4, YES)
-    with pytest.raises(ValueError, match="goes back"):
-        rng.roll_back()
+    inner = rng.beside()
+    inner.coin(half, (4, 0), YES)
+    assert rng.num_draws == 8
+    with pytest.raises(ReusedDraw):
+        inner.coin(half, (4, 0), YES)
+    inner.roll_back()
+    inner.coin(half, (4, 0), YES)
+    assert (rng.num_draws, rng.probability) == (9, 0.5**9)
 
 
 @pytest.mark.parametrize("how", ["place", "iid"])

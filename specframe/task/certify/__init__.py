@@ -15,6 +15,7 @@ from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.coin_checks import NAME as COINS
 from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import TooManyBranches
 from specframe.task.certify.law_checks import enumerated_law, sampled_law
@@ -27,11 +28,13 @@ from specframe.task.certify.text_checks import (
     perfect_drafter,
     seeded_text,
 )
+from specframe.task.certify.toy_models import toy_models
 from specframe.terminal.progress import StepProgress
 
 _AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
 _PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
 _DRAFT_MODEL = ["drafter=lm", "drafter.model=toy_draft", "drafter.trust_vocabulary=true"]
+_TOY_VOCABULARY = 6  # tokens of target=toy_draft
 _PATHS = "[[0],[1],[1,0]]"  # siblings, one of them unexpanded, and a path not through the first
 _COIN_TOKENS = 8  # at least, per text in checking mode: a repetition needs several steps
 _DRAFT_TOKENS = 24  # per answer, for the perfect drafter
@@ -99,13 +102,13 @@ class Certify(Task):
         checks: list[tuple[str, Callable[[], Check]]] = [
             ("greedy text", lambda: greedy_text(self._at(job, 0.0), self._texts(job)))
         ]
+        checks.append(("rows of a pass", lambda: self._company(job)))
         if matching:
             warm = self._warm(job)
             checks.append(
                 ("same-seed text", lambda: seeded_text(self._at(job, warm), self._texts(job)))
             )
-        checks.append(("rows of a pass", lambda: self._company(job)))
-        checks.append(("no coin twice", lambda: self._fresh(job)))
+        checks.append((COINS, lambda: self._fresh(job)))
         checks.append(("law by enumeration", lambda: self._enumerated(job)))
         if not matching:
             checks.append(("law by sampling", lambda: self._sampled(job)))
@@ -143,7 +146,11 @@ class Certify(Task):
         )
 
     def _toy(self, job: Job, temperature: float, *more: str) -> Engine:
-        """The same tree, rule, cache and sampling on a tabulated target, with a drafter for it."""
+        """The same tree, rule, cache and sampling on a tabulated target, with a drafter for it.
+
+        The drafter is the user's own, over toy models, or drafter=lm where the toy lacks what it
+        needs. One without laws has no such stand-in.
+        """
         words = [
             "target=toy",
             f"target.vocab_size={self.vocab_size}",
@@ -152,12 +159,13 @@ class Certify(Task):
             *_PLAIN_STOP,
             *more,
         ]
-        drafter = job.config["drafter"]["name"]
-        if drafter != "lm":
+        own = [*words, *toy_models(job.config["drafter"])]
+        # An inner engine cannot leave tokens out, so there the target takes the draft's vocabulary.
+        for attempt in (own, [*own, f"target.vocab_size={_TOY_VOCABULARY}"]):
             try:
-                return job.rebuild(words)
+                return job.rebuild(attempt)
             except (ConfigError, IncompatibleComponents):
-                if job.engine.components.drafter.traits.laws == "none":
+                if job.engine.components.drafter.traits.laws == "none" and attempt is not own:
                     raise
         return job.rebuild([*words, *_DRAFT_MODEL])
 
@@ -179,7 +187,9 @@ class Certify(Task):
             return not_run(
                 "law by enumeration", "the inner engine's own noise is not walked; see the sampling"
             )
-        for length in range(self.length, 1, -1):
+        wider = engine.components.target.vocab_size > self.vocab_size
+        # In less than three tokens nothing is drafted: the first comes from the prompt's own pass.
+        for length in range(self.length - (wider and self.length > 3), 1, -1):
             try:
                 check = enumerated_law(
                     engine, self.toy_prompt, length=length, max_branches=self.max_branches
@@ -214,12 +224,11 @@ class Certify(Task):
 
 
 def _noted(check: Check, job: Job, engine: Engine) -> Check:
-    """The check, with a note where another drafter stands in for the user's."""
+    """The check, with the drafter named that stands in for the user's, if one does."""
     if type(engine.components.drafter) is type(job.engine.components.drafter):
         return check
     name = job.config["drafter"]["name"]
-    note = f"{check.finding}; on the toy, drafter=lm stands in for drafter={name}"
-    return replace(check, finding=note)
+    return replace(check, stand_in=f"drafter=lm in place of drafter={name}")
 
 
 def _results(checks: Sequence[tuple[str, Callable[[], Check]]]) -> list[Check]:

@@ -43,7 +43,22 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """One sentence. Only a lossless rule that passed every check is called exact."""
+        """One sentence. Only a lossless rule that passed every check is called exact.
+
+        Where the law is that of another drafter than the user's, the sentence says so.
+        """
+        return f"{self._judgement}{self._stand_in}"
+
+    @property
+    def _stand_in(self) -> str:
+        judged = [check for check in self.checks if check.stand_in and check.ran]
+        if not judged:
+            return ""
+        names = " and ".join(check.name for check in judged)
+        return f"; {names}: judged for {judged[0].stand_in}, which target=toy cannot have"
+
+    @property
+    def _judgement(self) -> str:
         rule = f"accept={self.words['accept']}"
         failed = ", ".join(check.name for check in self._failed)
         invalid = ", ".join(check.name for check in self._invalid)
@@ -67,7 +82,8 @@ class Certificate:
         blocked = ", ".join(check.name for check in self.checks if not check.ran and check.applies)
         if blocked:
             return f"not certified in full: no deviation seen, but {blocked} could not be run"
-        return f"exact: {rule} with this combination passed every check that applies to it"
+        subject = "" if self._stand_in else " with this combination"
+        return f"exact: {rule}{subject} passed every check that applies to it"
 
     def status(self, check: Check) -> str:
         """One word for one check."""

@@ -55,7 +55,8 @@ class Enumerator(Streams):
     A batched call branches for each of its rows. Rows where `where` is false are not used and do
     not branch. Every answer counts as independent of the others, so counters that come twice raise
     ReusedDraw: the true law would have the same coin there. Draws that share the target's noise
-    (`coupled`) and raw uniforms cannot be enumerated and raise ValueError.
+    (`coupled`) and raw uniforms cannot be enumerated and raise ValueError. What is decoded again
+    after a roll-back counts as drawn afresh.
     """
 
     def __init__(self, choices: list[_Choice]) -> None:
@@ -66,7 +67,11 @@ class Enumerator(Streams):
         self._used = UsedCounters()
 
     def roll_back(self) -> None:
-        raise ValueError("a sequence that goes back gets old noise again and cannot be enumerated")
+        self._used.clear()
+
+    def beside(self) -> Enumerator:
+        """For a loop inside the drafter: the same script, and counters of its own."""
+        return _Beside(self)
 
     def uniform(self, stream: Stream, *counters: int | Tensor) -> Tensor:
         raise ValueError("raw uniforms cannot be enumerated; draw by target, categorical or coin")
@@ -113,6 +118,17 @@ class Enumerator(Streams):
         value, probability = choice.options[choice.taken]
         self.probability *= probability
         return value
+
+
+class _Beside(Enumerator):
+    """Asks another enumerator for every choice, so that one script serves both."""
+
+    def __init__(self, first: Enumerator) -> None:
+        super().__init__([])
+        self._first = first
+
+    def _choose(self, probs: Sequence[float]) -> int:
+        return self._first._choose(probs)
 
 
 def branches(

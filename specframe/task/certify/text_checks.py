@@ -16,6 +16,7 @@ from specframe.cache.base import CACHES
 from specframe.drafter.base import DRAFTERS, Drafter
 from specframe.records import StepRecord
 from specframe.session.engine import Engine
+from specframe.target.base import Target
 from specframe.task.certify.broken import Careless, Shifted
 from specframe.task.certify.reference import Divergence, compare, greedy_reference, plain_reference
 
@@ -30,6 +31,7 @@ class Check:
     numbers: dict[str, Any] = field(default_factory=dict)  # behind the finding
     control: str = ""  # title of the broken component on which the check was tried
     caught: bool | None = None  # whether the check noticed it; None without a control
+    stand_in: str = ""  # what was judged where the user's drafter cannot run on the toy
     ran: bool = True
     applies: bool = True  # False where nothing is promised that could be checked
 
@@ -83,7 +85,7 @@ def _text_check(name: str, engine: Engine, texts: Texts, reference: Any) -> Chec
         divergences.append(_difference(engine, index, result.tokens, texts, reference))
     caught = _text_control(with_rule(engine, Careless()), texts, reference)
     split = [each for each in divergences if each is not None]
-    strict = _equality_is_required(engine)
+    strict = equality_is_required(engine.components.target)
     passed: bool | None = not split
     if not strict:
         passed = False if any(each.gap > texts.max_gap for each in split) else None
@@ -125,8 +127,8 @@ def _text_control(broken: Engine, texts: Texts, reference: Any) -> bool:
     return False
 
 
-def _equality_is_required(engine: Engine) -> bool:
-    target = engine.components.target
+def equality_is_required(target: Target) -> bool:
+    """Whether other passes must give the same text: in float64, and in float32 on a CPU."""
     exact = target.dtype == torch.float64
     return exact or (target.dtype == torch.float32 and target.device.type == "cpu")
 
@@ -135,7 +137,7 @@ def _text_finding(engine: Engine, split: list[Divergence], texts: int, total: in
     target = engine.components.target
     if not split:
         same = f"no divergence in {texts} texts, {total} tokens"
-        if _equality_is_required(engine):
+        if equality_is_required(engine.components.target):
             return same
         kind = f"{str(target.dtype).removeprefix('torch.')} on {target.device.type}"
         return f"{same}; {kind} promises no equality, so this is a report"
