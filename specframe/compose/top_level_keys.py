@@ -10,11 +10,12 @@ import torch
 
 from specframe.compose.binding import bind
 from specframe.errors import ConfigError
-from specframe.law.sampling import SamplingConfig, load_object
+from specframe.law.sampling import PROCESSOR, SamplingConfig
+from specframe.law.user_classes import user_class
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
 from specframe.session.engine import Settings
-from specframe.session.stopping import StopConfig
+from specframe.session.stopping import CRITERION, StopConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +78,9 @@ def _check(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, d
             f"max_new_tokens={top['max_new_tokens']}; raise max_new_tokens"
         )
     for path in sampling.processors or []:
-        load_object(path, where="sampling.processors")
+        user_class(path, where="sampling.processors", base=PROCESSOR)
     for path in stop.criteria or []:
-        load_object(path, where="stop.criteria")
+        user_class(path, where="stop.criteria", base=CRITERION)
 
 
 def device_of(name: str) -> torch.device:

@@ -7,7 +7,6 @@ them. Temperature 0 is the one-hot limit: processors only, then the arg max.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +15,13 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
+from specframe.law.user_classes import user_object
 from specframe.registry import Range
 
 if TYPE_CHECKING:
     from transformers import LogitsProcessorList
 
+PROCESSOR = "LogitsProcessor"  # what sampling.processors must be, in transformers
 GREEDY_BELOW = 1e-5  # temperatures under this are the greedy limit: 1/T would overflow float32
 _READS_HOST = {"NoRepeatNGramLogitsProcessor", "SequenceBiasLogitsProcessor"}
 
@@ -39,16 +40,6 @@ class SamplingConfig:
     min_new_tokens: Annotated[int, Range(0, None)] | None
     bad_words: list[str] | None
     processors: list[str] | None
-
-
-def load_object(path: str, *, where: str) -> Any:
-    """The object at `module:name`. Raises ConfigError naming `where` if there is none."""
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        text = f"{where}={path}: cannot import it ({error}); give module:name"
-        raise ConfigError(text) from error
 
 
 class Sampling:
@@ -160,7 +151,7 @@ def _processors(
             )
         )
     for path in config.processors or []:
-        made.append(load_object(path, where="sampling.processors")())
+        made.append(user_object(path, where="sampling.processors", base=PROCESSOR))
     return hf.LogitsProcessorList(made)
 
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.law.sampling import load_object
+from specframe.law.user_classes import user_object
 
 if TYPE_CHECKING:
     from specframe.records import Context
 
+CRITERION = "StoppingCriteria"  # what stop.criteria must be, in transformers
 FinishReason = Literal["eos", "stop", "length"]
 
 
@@ -90,5 +91,6 @@ def build_stopping(config: StopConfig, *, eos: Sequence[int], tokenizer: Any) ->
             strings = StopStringCriteria(tokenizer, config.strings)
             criteria.append(_Criterion("stop", strings, strings.maximum_token_len))
     for path in config.criteria or []:
-        criteria.append(_Criterion("stop", load_object(path, where="stop.criteria")(), None))
+        judge = user_object(path, where="stop.criteria", base=CRITERION)
+        criteria.append(_Criterion("stop", judge, None))
     return Stopping(criteria)
