@@ -20,7 +20,7 @@ from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_arg
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
 from specframe.compose.hydra_errors import FULL_ERROR, callback_failures, errors_raised
 from specframe.compose.key_check import check_keys, check_unambiguous
-from specframe.compose.nested_options import with_nested_keys_added
+from specframe.compose.literal_words import check_encodable, for_hydra
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.plugins import bootstrap
 from specframe.sweep.extras import check_installed
@@ -135,6 +135,7 @@ def main() -> None:
 def _compose_and_run(job: HydraJob) -> int:
     _, words = _split(sys.argv[1:])
     try:
+        check_encodable(words)
         bootstrap()
         check_installed(words)
         wrong = repeated(words, _config_dirs())
@@ -196,14 +197,13 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def _flags_first() -> Iterator[None]:
-    """Put the flags before the words, and mark the keys of options inside an option.
+    """Put the flags before the words, and the words in Hydra's grammar.
 
-    argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`, and Hydra
-    refuses keys that no YAML file lists unless they are marked.
+    argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`.
     """
     given = sys.argv
     flags, words = _split(given[1:])
-    sys.argv = [given[0], *flags, *with_nested_keys_added(words)]
+    sys.argv = [given[0], *flags, *for_hydra(words)]
     try:
         yield
     finally:

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 import specframe.compose
 from specframe.cli import main
 from specframe.compose import catalogue
+from specframe.compose.literal_words import as_typed, for_hydra
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.sweep import extras
@@ -182,8 +184,8 @@ CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, propo
             ["task=benchmark", "task.compare=[tree=chain, peers]"],
             '\'task.compare=["tree=chain","peers"]\'',
         ),
-        (["prompt=Hello, you"], "'prompt=\"Hello, you\"', or write it to a file and give prompts="),
-        (["prompt=What's 1+1=2?"], "'prompt=\"What'\\''s 1+1=2?\"', or write it to a file"),
+        (["objective=a, 'b"], "objective: the value does not parse; quote it twice, for the shell"),
+        (["prompt=a\udcff"], "prompt: not UTF-8, it has \\udcff; type it anew, or write it to"),
         (["-m", "seed=1,2", "drafter=ngram,eagel"], "drafter=eagel: no such option."),
         (
             ["-m", "drafter=ngram,eagel", "hydra.sweeper.max_batch_size=1"],
@@ -206,16 +208,74 @@ def test_a_mistake_is_one_line(command: Command, words: list[str], message: str)
     assert after in line
 
 
+PROMPTS = [
+    *("Hello, you", "What's 1+1=2?", 'a "quoted" \\ word', "#|[{(é,", "x" * 5000, "drafter.a.b=c"),
+    *("{a: 1}", '"Hello"', "'", "[1, 2]", "${x} costs ${oc.env:HOME}", "\\${seed}", "a\\\\", "42"),
+    *("1e3", "true", "???", "one\n two\t", "choice(a,b)", "a=b", "null pointers", " x "),
+]
+
+
+@pytest.mark.parametrize("prompt", [*PROMPTS[:4], PROMPTS[10], "???"])
+def test_a_prompt_is_taken_as_it_stands(command: Command, prompt: str) -> None:
+    result = command(f"prompt={prompt}")
+    assert (result.code, [config["prompt"] for config in result.configs]) == (0, [prompt])
+
+
+def test_a_prompt_is_one_prompt_in_a_sweep_too(command: Command) -> None:
+    prompt = 'a, "b" ${seed} \\${x}\\'
+    result = command("-m", "seed=1,2", f"prompt={prompt}")
+    assert [config["prompt"] for config in result.configs] == [prompt, prompt]
+    assert compose([f"prompt={prompt}"]).prompt == prompt
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_every_prompt_survives_hydras_grammar(prompt: str) -> None:
+    (word,) = for_hydra([f"prompt={prompt}"])
+    parsed = OverridesParser.create().parse_override(word)
+    config = OmegaConf.create({"prompt": parsed.value()})
+    again = OmegaConf.create(OmegaConf.to_yaml(config))
+    assert not parsed.is_sweep_override()
+    assert [OmegaConf.to_container(each, resolve=True) for each in (config, again)] == [
+        {"prompt": prompt}
+    ] * 2
+
+
+def test_no_prompt_is_null(command: Command) -> None:
+    assert command("prompt=null").configs[0]["prompt"] is None
+
+
 @pytest.mark.parametrize(
-    "prompt", ["Hello, you", "What's 1+1=2?", 'a "quoted" \\ word', "#|[{(é,", "x" * 5000]
+    ("word", "strings"),
+    [
+        (r'stop.strings=["\n\n"]', ["\n\n"]),
+        (r"stop.strings=[\n,'a\tb','c, d']", ["\n", "a\tb", "c, d"]),
+        (r'sampling.bad_words=["\u00e9\x41","\ud83d\ude00"]', ["éA", "\U0001f600"]),
+        (r'stop.strings=["\\n"]', [r"\n"]),
+        (r'stop.strings=["\d ${x} \"q\" {"]', [r'\d ${x} "q" {']),
+        (r"stop.strings=</s>\n", "</s>\n"),
+        (r"stop.strings=\r\n", "\r\n"),
+        ("stop.strings=[1]", [1]),
+        ("stop.strings=null", None),
+    ],
 )
-def test_the_quoting_that_is_advised_works(command: Command, prompt: str) -> None:
-    word = f"prompt={prompt}"
-    if len(prompt) < 100:
-        advice = command(word).line
-        shell = advice[advice.index("'prompt=") : advice.rindex(", or write")]
-        word = subprocess.check_output(["sh", "-c", f"printf %s {shell}"], text=True)
-    assert command(word).configs[0]["prompt"] == prompt
+def test_escapes_are_understood(word: str, strings: object) -> None:
+    (changed,) = for_hydra([word])
+    config = OmegaConf.create({"it": OverridesParser.create().parse_override(changed).value()})
+    assert OmegaConf.to_container(config, resolve=True) == {"it": strings}
+
+
+def test_escapes_are_understood_in_a_sweep(command: Command) -> None:
+    result = command("-m", r'stop.strings=["\n"],["a","\\n"]')
+    found = [config["stop"]["strings"] for config in result.configs]  # type: ignore[index]
+    assert found == [["\n"], ["a", r"\n"]]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_hydras_words_become_those_of_the_user_again(prompt: str) -> None:
+    words = [f"prompt={prompt}", r'stop.strings=["\n","\\n"]', "tree.depth=3", "prompt=null"]
+    again = for_hydra(as_typed(for_hydra(words)))
+    assert again == for_hydra(words)
+    assert as_typed(for_hydra(words))[0] == words[0]
 
 
 def test_a_failure_shows_its_traceback_once(command: Command) -> None:

@@ -89,7 +89,7 @@ ALLOWED: dict[str, str] = {
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
     "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
-    "overrides axes compatibility derived_configs loaded_models build run_task",
+    "literal_words overrides axes compatibility derived_configs loaded_models build run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
     "rank_accuracy provider",
     "buffers": "launches tensor_passes contiguous_pass contiguous",

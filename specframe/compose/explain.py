@@ -31,7 +31,6 @@ from specframe.errors import ConfigError, no_such_option
 from specframe.plugins import bootstrap
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-FREE_TEXT = ("prompt",)  # keys whose values are prose, which has commas and quotes
 
 
 def explain(
@@ -98,8 +97,6 @@ def _bad_grammar(word: str) -> str:
 def _unasked_sweep(override: Override, loader: ConfigLoader) -> str:
     word = str(override.input_line).removeprefix("++")
     key, _, value = word.partition("=")
-    if key in FREE_TEXT:
-        return f"{key}: a comma makes it a list of values; {_how_to_quote(key, value)}"
     listed = "" if _is_choice(override, loader) else f", and {key}=[{value}] is a list"
     return f"{word}: several values are a sweep: add -m{listed}"
 
@@ -109,11 +106,10 @@ def _how_to_quote(key: str, value: str) -> str:
     quoted = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value)
     quoted = quoted.replace("'", "'\\''")
     entries = re.fullmatch(r"\[([^][\"']+)\]", value)
-    if entries and key not in FREE_TEXT:
+    if entries:
         quoted = ",".join(f'"{entry.strip()}"' for entry in entries[1].split(","))
         return f"quote each entry, and all of it for the shell: '{key}=[{quoted}]'"
-    text = f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
-    return f"{text}, or write it to a file and give prompts=FILE" if key in FREE_TEXT else text
+    return f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
 
 
 def _is_choice(override: Override, loader: ConfigLoader) -> bool:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from specframe.components import Components
 from specframe.compose.build import load, plan
+from specframe.compose.literal_words import as_typed
 from specframe.compose.overrides import replaced
 from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
@@ -32,7 +33,8 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     task = checked.bound["task"].make()
     task.check(checked.config)
     prompts = checked.prompts()
-    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    given = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    overrides = as_typed(given)
 
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))

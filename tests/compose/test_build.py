@@ -241,7 +241,7 @@ def test_an_inner_loop_knows_no_end(inner_words: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["prompt=' '"], "prompt is empty"),
+        (["prompt= "], "prompt is empty"),
         (["stop.strings=['']"], "stop.strings"),
         (["sampling.bad_words=['']"], "sampling.bad_words"),
         (["sampling.min_new_tokens=9", "max_new_tokens=8"], "sampling.min_new_tokens=9 is above"),
