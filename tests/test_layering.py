@@ -104,7 +104,7 @@ ORDER: dict[str, str] = {
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
     "tables page result_file readme_tables results",
-    "session": "batched events stopping lane engine warmup manifest",
+    "session": "chat_settings prompt_encoding batched events stopping lane engine warmup manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison printout",
@@ -123,7 +123,7 @@ OUTSIDE: dict[str, str] = {
 WITHOUT_TORCH = (
     "__main__ cli errors registry plugins ext compose.binding compose.catalogue "
     "compose.hydra_errors compose.nested_options compose.key_check compose.explain "
-    "compose.overrides sweep.* terminal.log tracker.*"
+    "compose.literal_words compose.overrides sweep.* terminal.log tracker.*"
 )
 
 

@@ -43,7 +43,8 @@ def check_encodable(words: Sequence[str]) -> None:
         except UnicodeEncodeError as error:
             key, wrong = word.partition("=")[0], ascii(word[error.start])[1:-1]
             raise ConfigError(
-                f"{ascii(key)[1:-1]}: not UTF-8, it has {wrong}; type it anew, or write it to a file"
+                f"{ascii(key)[1:-1]}: not UTF-8, it has {wrong}; type it anew, or "
+                "write it to a file"
             ) from None
 
 

@@ -14,6 +14,7 @@ from specframe.law.sampling import PROCESSOR, SamplingConfig
 from specframe.law.user_classes import user_class
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
+from specframe.session.chat_settings import ChatSettings
 from specframe.session.engine import Settings
 from specframe.session.stopping import CRITERION, StopConfig
 
@@ -37,14 +38,15 @@ class TopLevelKeys:
 def bind_top_level(plain: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
     """The checked keys that belong to no component, and the settings of an engine among them.
 
-    plain: a whole configuration; what it says about `sampling` and `stop` is bound as well. Raises
-    ConfigError.
+    plain: a whole configuration; what it says about `sampling`, `stop` and `chat` is bound as well.
+    Raises ConfigError.
     """
     groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
     keys = {key: value for key, value in plain.items() if key not in {*groups, "hydra"}}
     top = bind(TopLevelKeys, keys, where="")
     sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
     stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
+    chat = ChatSettings(**bind(ChatSettings, plain["chat"], where="chat"))
     _check(top, sampling, stop, data=plain.get("data") is not None)
     settings = Settings(
         seed=top["seed"],
@@ -52,6 +54,7 @@ def bind_top_level(plain: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
         sampling=sampling,
         stop=stop,
         raw=top["raw"],
+        chat=chat,
     )
     return top, settings
 

@@ -10,6 +10,7 @@ import torch
 
 from specframe.errors import IncompatibleComponents, MissingResource
 from specframe.models.package import local_folder
+from specframe.models.tokenizer import load_tokenizer
 
 Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
 # What transformers raises for a quantization_config that it cannot read.
@@ -47,10 +48,7 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
         if isinstance(error, _BAD_QUANTIZATION) and model_options["quantization_config"] is None:
             raise
         raise ValueError(f"target.path={path}: {_first(error)}") from error
-    try:
-        return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
-    except (OSError, ValueError):
-        return model, None
+    return model, load_tokenizer(folder, options, named_by=f"target.path={path}")
 
 
 def _first(error: Exception) -> str:

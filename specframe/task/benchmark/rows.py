@@ -143,7 +143,7 @@ def _rows(lines: Iterator[tuple[int, bytes]], path: Path) -> Iterator[Row]:
 
 def digest_of(record: PromptRecord) -> str:
     """Sixteen hexadecimal digits that stand for the texts of a prompt."""
-    return hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
+    return record.digest
 
 
 def settings_of(
