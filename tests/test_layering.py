@@ -63,7 +63,7 @@ ALLOWED: dict[str, str] = {
     "types",
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
-    "tracing": "errors session tree.base types",
+    "tracing": "errors session storage tree.base types",
     "terminal": "measure session",
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session target.base train.base types",

@@ -67,11 +67,11 @@ def read_ids(file: str, *, vocab_size: int, where: str) -> Tensor:
     path = Path(file).expanduser()
     if not path.is_file():
         raise ConfigError(f"{where}={file}: no such file")
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         words = json.loads(text) if text.lstrip().startswith("[") else text.split()
         ids = [int(word) for word in words]
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{where}={file}: expected token ids, as a JSON list or one per line ({error})"
         ) from error

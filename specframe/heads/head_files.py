@@ -112,7 +112,7 @@ def _config(file: Path, place: str) -> dict[str, Any]:
         return {}
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: config.json is no JSON ({error})") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{place}: config.json holds no mapping")

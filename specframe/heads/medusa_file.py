@@ -125,7 +125,7 @@ def _shards(index: Path) -> list[str]:
         return []
     try:
         places: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"drafter.path={index.parent}: {index.name} is no index") from error
     return sorted({shard for key, shard in places.items() if key.startswith(_WHOLE)})
 

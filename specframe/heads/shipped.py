@@ -55,7 +55,7 @@ def _trained_for(head: Path, model: Path) -> bool:
 
 def _digest(model: Path, name: str) -> Any:
     """sha256 of a file of weights: as its conversion recorded it, else computed."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         record = json.loads((model / "specframe.json").read_text("utf-8"))
         if record["files"][name] == (model / name).stat().st_size:
             return record["weights_sha256"]

@@ -133,7 +133,7 @@ def weights_identity(folder: Path) -> dict[str, Any]:
     """
     files = sorted(file for file in folder.iterdir() if file.suffix in _WEIGHTS)
     sizes = {file.name: file.stat().st_size for file in files}
-    with suppress(OSError, ValueError, KeyError, AttributeError):
+    with suppress(OSError, ValueError, KeyError, AttributeError, RecursionError):
         record = json.loads((folder / "specframe.json").read_text(encoding="utf-8"))
         if all(record["files"].get(name) == size for name, size in sizes.items()):
             return {"sha256": record["weights_sha256"], "bytes": sizes}

@@ -136,7 +136,7 @@ def _rows(lines: Iterator[tuple[int, bytes]], path: Path) -> Iterator[Row]:
         where = f"{path}:{number}"
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{where}: not JSON ({error})") from None
         yield Row.of(values, where)
 
