@@ -278,6 +278,30 @@ def test_hydras_words_become_those_of_the_user_again(prompt: str) -> None:
     assert as_typed(for_hydra(words))[0] == words[0]
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "odd.yaml has no `name:`; write the word of its component, such as name: odd"),
+        (b"depth: 3\n", "odd.yaml has no `name:`; write the word"),
+        (b"name: null\n", "odd.yaml has no `name:`; write the word"),
+        (b"- name\n", "odd.yaml has no `name:`; write the word"),
+        (b"name: [1]\n", "odd.yaml has name: [1]; write the word of its component"),
+        (b"name: ${seed}\n", "odd.yaml has name: ${seed}; write the word of its component"),
+        (b"name: caf\xe9\n", "odd.yaml: not UTF-8 (byte 9); save it as UTF-8"),
+        (b"name: [\n", "odd.yaml"),
+    ],
+)
+def test_an_option_whose_file_is_no_option_is_one_line(
+    command: Command, content: bytes, reason: str
+) -> None:
+    file = catalogue.PACKAGE / "conf" / "tree" / "odd.yaml"
+    file.write_bytes(content)
+    assert reason in command("tree=odd").line
+    assert reason in command("tree=odd", "tree.dpeth=3").line
+    if b"\xe9" in content:  # a broken neighbour spoils no other message
+        assert "has no field 'top_k'" in command("tree=chain", "tree.top_k=3").line
+
+
 def test_a_failure_shows_its_traceback_once(command: Command) -> None:
     result = command("seed=94")
     assert result.code == 1

@@ -21,10 +21,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specframe.compose.catalogue import (
     CONFIG_NAME,
+    check_named,
     configuration,
     default_choices,
     groups,
     options,
+    schema,
 )
 from specframe.compose.key_check import check_keys
 from specframe.errors import ConfigError, no_such_option
@@ -51,7 +53,9 @@ def first_problem(
     try:
         with configuration(config_dirs) as loader:
             return next(_problems(words, multirun, loader), None)
-    except COMPOSITION_ERRORS:
+    except ConfigError as error:  # a file that cannot be read
+        return str(error)
+    except (*COMPOSITION_ERRORS, UnicodeDecodeError):
         return None  # it is something rarer, and Hydra's text has to do
 
 
@@ -143,6 +147,10 @@ def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[s
                 plugins = bootstrap()
                 plugins.bring_all()
                 yield no_such_option(group, value, known, plugins.failures())
+            elif optional:
+                schema(loader, group, value)  # an experiment, say, names no component
+            else:
+                check_named(loader, group, value)
         if override.is_add():
             yield f"{group} has an option already; write {group}={_values(override)[0]} without +"
 

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specframe.compose.catalogue import (
     CONFIG_NAME,
+    check_named,
     default_choices,
     groups,
     option_files,
@@ -46,6 +47,7 @@ def check_keys(config: DictConfig, *, choices: Mapping[str, Any], loader: Config
     for key, value in content.items():
         word = choices.get(key)
         if key in axes and word is not None:
+            check_named(loader, key, word)
             if not isinstance(value, dict):
                 listed = ", ".join(options(loader, key))
                 raise ConfigError(f"{key}={value}: expected one of {listed}")
@@ -131,5 +133,5 @@ def _fields(loader: ConfigLoader, axis: str, option: str) -> dict[str, Any]:
     """The fields of a sibling; one whose file is broken must not spoil another's message."""
     try:
         return schema(loader, axis, option)
-    except (yaml.YAMLError, OmegaConfBaseException):
+    except (yaml.YAMLError, OmegaConfBaseException, ConfigError):
         return {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 
-from specframe.compose.catalogue import options, schema
+from specframe.compose.catalogue import check_named, options, schema
 from specframe.errors import ConfigError, no_such_option
 
 # Key of a drafter's YAML -> the axes whose words it may list.
@@ -88,6 +88,7 @@ def _nested_option(option: Option, key: str, word: str, loader: ConfigLoader) ->
     changes = option.values.get(word) or {}
     if not isinstance(changes, Mapping):
         raise ConfigError(f"{place}={changes}: write its keys, such as {place}.name")
+    check_named(loader, axis, word)
     values = schema(loader, axis, word) | dict(changes)
     return Option(where=place, axis=axis, word=word, values=values)
 
