@@ -40,6 +40,7 @@ OPTIONS = {
     "trace/none": "name: none",
     "task/generate": "name: generate",
     "tracker/broken": "# @package hydra.callbacks\nb: {_target_: tests.tracker.broken.Broken}",
+    "tracker/mlflow": "# @package hydra.callbacks\nmlflow: {_target_: x.Y, uri: null}",
     "tracker/missing": "# @package hydra.callbacks\nb: {_target_: tests.tracker.broken.Missing}",
     "experiment/deep": (
         "# @package _global_\ndefaults:\n  - override /tree: dynamic\ntree:\n  depth: 7"
@@ -164,7 +165,7 @@ CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, propo
         ),
         (["experiment=slip"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
         (["experiment=deep", "tree.topk=3"], "tree=dynamic has no field 'topk'"),
-        (["temprature=1"], "temprature: no such key; there are accept, cache, device,"),
+        (["temprature=1"], "temprature: no such key; there are accept, cache, chat, device,"),
         (["+temprature=1"], "Did you mean 'sampling.temperature'?"),
         (["max_new_token=1"], "Did you mean 'max_new_tokens'?"),
         (["sampling.top_pp=1"], "sampling.top_pp: sampling has no field 'top_pp'; it has temp"),
@@ -193,6 +194,16 @@ CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, propo
         ),
         (["--cfg", "job", "drafter=eagel"], "drafter=eagel: no such option."),
         (["hydra/launcher=nope"], "hydra/launcher=nope: no such option. Available: basic"),
+        (
+            ["tracker=mlflow", "tracker.mlflow.uri=x"],
+            "tracker.mlflow.uri: the keys of a tracker stand under hydra.callbacks; write "
+            "hydra.callbacks.mlflow.uri=x",
+        ),
+        (
+            ["tracker.uri=x"],
+            "tracker.uri: the keys of a tracker stand under hydra.callbacks; write "
+            "hydra.callbacks.WORD.uri=x",
+        ),
         (["hydra.nope=1"], "Could not override 'hydra.nope'"),
         (["seed=90"], "accept=x and tree=y do not go together; use z"),
         (["seed=91"], "tree.depth=99 is out of range; allowed 1 .. 64"),

@@ -109,9 +109,24 @@ def _unknown_at_top(key: str, known: Mapping[str, Any], content: Mapping[Any, An
     for group, fields in content.items():
         for field in fields if isinstance(fields, dict) else ():
             homes.setdefault(str(field), f"{group}.{field}")
+    if key == "tracker":
+        return _tracker_key(content[key])
     near = difflib.get_close_matches(key, homes, n=1)
     hint = f" Did you mean {homes[near[0]]!r}?" if near else ""
     return f"{key}: no such key; there are {', '.join(sorted(known))}.{hint}"
+
+
+def _tracker_key(given: Any) -> str:
+    """The sentence for `tracker.mlflow.uri=x`: a tracker is a callback of Hydra's."""
+    path: list[str] = []
+    while isinstance(given, dict) and given:
+        key, given = next(iter(given.items()))
+        path.append(str(key))
+    place = ".".join(path if len(path) > 1 else ["WORD", *path])
+    return (
+        f"tracker.{'.'.join(path)}: the keys of a tracker stand under hydra.callbacks; write "
+        f"hydra.callbacks.{place}={given}"
+    )
 
 
 def _unknown_in_option(option: Option, key: str, loader: ConfigLoader) -> str:

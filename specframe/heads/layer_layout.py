@@ -6,6 +6,7 @@ read off the shapes; what no shape shows (head size, norm, positions) comes from
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -104,8 +105,10 @@ def shape_of(file: RenamedFile, prefix: str) -> Shape:
     }
     config, place = file.config, file.files.place
     queries, hidden = sizes["q_proj"][0], sizes["o_proj"][0]
-    heads = config.get("num_attention_heads")
-    size = config.get("head_dim") or (queries // heads if heads else None)
+    heads = int(_number(config, "num_attention_heads", place, default=0.0))
+    size = int(_number(config, "head_dim", place, default=0.0)) or (
+        queries // heads if heads else 0
+    )
     if not size:
         raise ConfigError(
             f"{place}: config.json must give head_dim or num_attention_heads; shapes do not tell"
@@ -125,7 +128,7 @@ def shape_of(file: RenamedFile, prefix: str) -> Shape:
         heads=queries // size,
         kv_heads=sizes["k_proj"][0] // size,
         head_dim=size,
-        eps=config.get("rms_norm_eps", 1e-6),
+        eps=_number(config, "rms_norm_eps", place, default=1e-6),
         rope=rope_of(config, place),
         biases=frozenset(biases),
         qk_norm=f"{prefix}self_attn.q_norm.weight" in file.tensors,
@@ -141,6 +144,19 @@ def _refuse_unknown(config: Mapping[str, Any], place: str) -> None:
         raise ConfigError(f"{place}: a draft layer with a sliding window is not supported")
 
 
+def _number(
+    config: Mapping[str, Any], key: str, place: str, *, default: float | None = None
+) -> float:
+    """A number above 0 of a config.json; `default` where it is absent, null or 0, if there is one.
+
+    Raises ConfigError naming the key.
+    """
+    value = config.get(key) or default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(f"{place}: config.json has {key}: {value!r}, which is no positive number")
+    return float(value)
+
+
 def rope_of(config: Mapping[str, Any], place: str) -> Rope:
     """The positions that a draft's own configuration names. Raises ConfigError.
 
@@ -149,7 +165,8 @@ def rope_of(config: Mapping[str, Any], place: str) -> Rope:
     """
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    base = scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
+    holder = scaling if scaling.get("rope_theta") else config
+    base = _number(holder, "rope_theta", place, default=10000.0)
     partial = scaling.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     if kind not in ("default", "linear", "llama3") or partial != 1.0:
         raise ConfigError(
@@ -157,14 +174,14 @@ def rope_of(config: Mapping[str, Any], place: str) -> Rope:
             "linear and llama3 over whole heads"
         )
     if kind == "default":
-        return Rope(base=float(base))
+        return Rope(base=base)
     if kind == "linear":
-        return Rope(base=float(base), kind=kind, factor=float(scaling["factor"]))
+        return Rope(base=base, kind=kind, factor=_number(scaling, "factor", place))
     return Rope(
-        base=float(base),
+        base=base,
         kind=kind,
-        factor=float(scaling["factor"]),
-        low=float(scaling["low_freq_factor"]),
-        high=float(scaling["high_freq_factor"]),
-        original=int(scaling["original_max_position_embeddings"]),
+        factor=_number(scaling, "factor", place),
+        low=_number(scaling, "low_freq_factor", place),
+        high=_number(scaling, "high_freq_factor", place),
+        original=int(_number(scaling, "original_max_position_embeddings", place)),
     )

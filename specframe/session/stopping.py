@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
+from specframe.law.sampling import check_words
 from specframe.law.user_classes import user_object
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class StopConfig:
     eos: list[int] | Literal["auto"]
     strings: list[str] | None
     criteria: list[str] | None
+
+    def __post_init__(self) -> None:
+        check_words("stop.strings", self.strings)
 
 
 @dataclass(frozen=True)
