@@ -46,6 +46,8 @@ def check_keys(config: DictConfig, *, choices: Mapping[str, Any], loader: Config
             raise ConfigError(no_such_option(axis, "null", options(loader, axis), {}))
     for key, value in content.items():
         word = choices.get(key)
+        if key == "tracker":
+            raise ConfigError(_tracker_key(value))
         if key in axes and word is not None:
             check_named(loader, key, word)
             if not isinstance(value, dict):
@@ -109,8 +111,6 @@ def _unknown_at_top(key: str, known: Mapping[str, Any], content: Mapping[Any, An
     for group, fields in content.items():
         for field in fields if isinstance(fields, dict) else ():
             homes.setdefault(str(field), f"{group}.{field}")
-    if key == "tracker":
-        return _tracker_key(content[key])
     near = difflib.get_close_matches(key, homes, n=1)
     hint = f" Did you mean {homes[near[0]]!r}?" if near else ""
     return f"{key}: no such key; there are {', '.join(sorted(known))}.{hint}"
