@@ -17,6 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
+from specframe.compose.data_sheets import COMMANDS, answer
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
 from specframe.compose.hydra_errors import FULL_ERROR, callback_failures, errors_raised
 from specframe.compose.key_check import check_keys, check_unambiguous
@@ -138,6 +139,9 @@ def _compose_and_run(job: HydraJob) -> int:
         check_encodable(words)
         bootstrap()
         check_installed(words)
+        if words[:1] and words[0] in COMMANDS:
+            sys.stdout.write(answer(words, _config_dirs()) + "\n")
+            return 0
         wrong = repeated(words, _config_dirs())
         if wrong is None and any("max_batch_size" in word for word in words):
             # Hydra composes a later batch only when the earlier ones have run.

@@ -89,7 +89,8 @@ ALLOWED: dict[str, str] = {
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
     "compose": "hydra_errors binding catalogue top_level_keys nested_options key_check explain "
-    "literal_words overrides axes compatibility derived_configs loaded_models build run_task",
+    "data_sheets literal_words overrides axes compatibility derived_configs loaded_models build "
+    "run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
     "rank_accuracy provider",
     "buffers": "launches tensor_passes contiguous_pass contiguous",
@@ -123,7 +124,7 @@ OUTSIDE: dict[str, str] = {
 WITHOUT_TORCH = (
     "__main__ cli errors registry plugins ext compose.binding compose.catalogue "
     "compose.hydra_errors compose.nested_options compose.key_check compose.explain "
-    "compose.literal_words compose.overrides sweep.* terminal.log tracker.*"
+    "compose.data_sheets compose.literal_words compose.overrides sweep.* terminal.log tracker.*"
 )
 
 
