@@ -19,10 +19,11 @@ from omegaconf import DictConfig
 
 from specframe import __version__
 from specframe.compose.catalogue import CONFIG_NAME, conf_dir, hydra_version_args
+from specframe.compose.data_sheets import COMMANDS, answer
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, first_problem, repeated
 from specframe.compose.hydra_errors import FULL_ERROR, callback_failures, errors_raised
 from specframe.compose.key_check import check_keys, check_unambiguous
-from specframe.compose.nested_options import with_nested_keys_added
+from specframe.compose.literal_words import check_encodable, for_hydra
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.plugins import bootstrap
 from specframe.sweep.extras import check_installed
@@ -144,8 +145,12 @@ def _compose_and_run(job: HydraJob) -> int:
         print(f"specframe {__version__}")
         return 0
     try:
+        check_encodable(words)
         bootstrap()
         check_installed(words)
+        if words[:1] and words[0] in COMMANDS:
+            sys.stdout.write(answer(words, _config_dirs()) + "\n")
+            return 0
         wrong = repeated(words, _config_dirs())
         if wrong is None and any("max_batch_size" in word for word in words):
             # Hydra composes a later batch only when the earlier ones have run.
@@ -205,14 +210,13 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def _flags_first() -> Iterator[None]:
-    """Put the flags before the words, and mark the keys of options inside an option.
+    """Put the flags before the words, and the words in Hydra's grammar.
 
-    argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`, and Hydra
-    refuses keys that no YAML file lists unless they are marked.
+    argparse refuses words on both sides of a flag, as in `tree=chain -m seed=1,2`.
     """
     given = sys.argv
     flags, words = _split(given[1:])
-    sys.argv = [given[0], *flags, *with_nested_keys_added(words)]
+    sys.argv = [given[0], *flags, *for_hydra(words)]
     try:
         yield
     finally:

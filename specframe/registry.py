@@ -32,6 +32,7 @@ class Range:
     high: float | None = None
     low_open: bool = False  # True: `low` itself is not allowed
     high_open: bool = False
+    hint: str = ""  # what to write instead of a number outside, for messages
 
     def __contains__(self, value: float) -> bool:
         # NaN is in no interval, since no comparison with it is true.

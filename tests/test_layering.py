@@ -63,7 +63,7 @@ ALLOWED: dict[str, str] = {
     "registry storage types",
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
-    "tracing": "errors session tree.base types",
+    "tracing": "errors session storage tree.base types",
     "terminal": "measure planning session",
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session storage target.base terminal "
@@ -91,7 +91,8 @@ ALLOWED: dict[str, str] = {
 # Inside a large package: a module may import only those to the left of it.
 ORDER: dict[str, str] = {
     "compose": "foreign_notices hydra_errors binding catalogue top_level_keys nested_options "
-    "key_check explain overrides axes compatibility derived_configs loaded_models build run_task",
+    "key_check explain data_sheets literal_words overrides axes compatibility derived_configs "
+    "loaded_models build run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
     "rank_accuracy provider",
     "buffers": "launches tensor_passes contiguous_pass contiguous",
@@ -108,8 +109,8 @@ ORDER: dict[str, str] = {
     "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
     "lossiness cells labels marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
-    "session": "arguments batched row_table generation text_stream events stopping lane engine "
-    "warmup model_facts manifest",
+    "session": "chat_settings prompt_encoding arguments batched row_table generation text_stream "
+    "events stopping lane engine warmup model_facts manifest",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides plain_pace "
     "peer_side lineup rows contest scoreboard verdict comparison conclusion column_meanings "

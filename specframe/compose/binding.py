@@ -132,7 +132,8 @@ def _within(args: tuple[Any, ...], value: Any, path: str) -> Any:
     converted = _convert(args[0], value, path)
     for extra in args[1:]:
         if isinstance(extra, Range) and converted is not None and converted not in extra:
-            raise ConfigError(f"{path}={value} is out of range; allowed {extra}")
+            hint = f"; {extra.hint}" if extra.hint else ""
+            raise ConfigError(f"{path}={value} is out of range; allowed {extra}{hint}")
     return converted
 
 

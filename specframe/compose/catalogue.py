@@ -16,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from omegaconf import OmegaConf
 
+from specframe.errors import ConfigError
 from specframe.plugins import SpecframeSearchPath, bootstrap
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -106,6 +107,18 @@ def schema(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
     return merged | content
 
 
+def check_named(loader: ConfigLoader, axis: str, option: str) -> None:
+    """Raises ConfigError for an option whose YAML file does not name its component."""
+    files = option_files(loader, axis, option)
+    name = schema(loader, axis, option).get("name", "")
+    if files and (not isinstance(name, str) or not name.strip() or "${" in name):
+        wrong = f"has name: {name}" if name else "has no `name:`"
+        raise ConfigError(
+            f"{axis}={option}: {files[0]} {wrong}; write the word of its component, such as "
+            f"name: {option}"
+        )
+
+
 def _content(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
     """The content of one YAML file; {} if there is none or it holds no mapping."""
     files = option_files(loader, group, option)
@@ -117,6 +130,12 @@ def _content(loader: ConfigLoader, group: str, option: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _parsed(file: Path, state: tuple[int, ...]) -> dict[str, Any]:
-    """The mapping in a YAML file, read anew when the state of the file is another one."""
-    content = OmegaConf.to_container(OmegaConf.load(file))
+    """The mapping in a YAML file, read anew when the state of the file is another one.
+
+    Raises ConfigError for a file that is no text.
+    """
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(file))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
     return {str(key): item for key, item in content.items()} if isinstance(content, dict) else {}

@@ -34,6 +34,7 @@ def draft_config(word: str | None, target: BoundOption) -> dict[str, Any]:
         )
     with catalogue.configuration() as loader:
         option = word if word in catalogue.options(loader, "target") else "hf"
+        catalogue.check_named(loader, "target", option)
         config = catalogue.schema(loader, "target", option)
     own = target.values
     if option != word:

@@ -21,17 +21,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specframe.compose.catalogue import (
     CONFIG_NAME,
+    check_named,
     configuration,
     default_choices,
     groups,
     options,
+    schema,
 )
 from specframe.compose.key_check import check_keys
 from specframe.errors import ConfigError, no_such_option
 from specframe.plugins import bootstrap
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-FREE_TEXT = ("prompt",)  # keys whose values are prose, which has commas and quotes
 
 
 def explain(
@@ -52,7 +53,9 @@ def first_problem(
     try:
         with configuration(config_dirs) as loader:
             return next(_problems(words, multirun, loader), None)
-    except COMPOSITION_ERRORS:
+    except ConfigError as error:  # a file that cannot be read
+        return str(error)
+    except (*COMPOSITION_ERRORS, UnicodeDecodeError):
         return None  # it is something rarer, and Hydra's text has to do
 
 
@@ -98,8 +101,6 @@ def _bad_grammar(word: str) -> str:
 def _unasked_sweep(override: Override, loader: ConfigLoader) -> str:
     word = str(override.input_line).removeprefix("++")
     key, _, value = word.partition("=")
-    if key in FREE_TEXT:
-        return f"{key}: a comma makes it a list of values; {_how_to_quote(key, value)}"
     listed = "" if _is_choice(override, loader) else f", and {key}=[{value}] is a list"
     return f"{word}: several values are a sweep: add -m{listed}"
 
@@ -109,11 +110,10 @@ def _how_to_quote(key: str, value: str) -> str:
     quoted = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + ('\\"' if m[2] else ""), value)
     quoted = quoted.replace("'", "'\\''")
     entries = re.fullmatch(r"\[([^][\"']+)\]", value)
-    if entries and key not in FREE_TEXT:
+    if entries:
         quoted = ",".join(f'"{entry.strip()}"' for entry in entries[1].split(","))
         return f"quote each entry, and all of it for the shell: '{key}=[{quoted}]'"
-    text = f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
-    return f"{text}, or write it to a file and give prompts=FILE" if key in FREE_TEXT else text
+    return f"quote it twice, for the shell and for Hydra: '{key}=\"{quoted}\"'"
 
 
 def _is_choice(override: Override, loader: ConfigLoader) -> bool:
@@ -163,6 +163,10 @@ def _bad_options(parsed: Sequence[Override], loader: ConfigLoader) -> Iterator[s
                 plugins = bootstrap()
                 plugins.bring_all()
                 yield no_such_option(group, value, known, plugins.failures())
+            elif optional:
+                schema(loader, group, value)  # an experiment, say, names no component
+            else:
+                check_named(loader, group, value)
         if override.is_add():
             yield f"{group} has an option already; write {group}={_values(override)[0]} without +"
 

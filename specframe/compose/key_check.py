@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from specframe.compose.catalogue import (
     CONFIG_NAME,
+    check_named,
     default_choices,
     groups,
     option_files,
@@ -45,7 +46,10 @@ def check_keys(config: DictConfig, *, choices: Mapping[str, Any], loader: Config
             raise ConfigError(no_such_option(axis, "null", options(loader, axis), {}))
     for key, value in content.items():
         word = choices.get(key)
+        if key == "tracker":
+            raise ConfigError(_tracker_key(value))
         if key in axes and word is not None:
+            check_named(loader, key, word)
             if not isinstance(value, dict):
                 listed = ", ".join(options(loader, key))
                 raise ConfigError(f"{key}={value}: expected one of {listed}")
@@ -112,6 +116,19 @@ def _unknown_at_top(key: str, known: Mapping[str, Any], content: Mapping[Any, An
     return f"{key}: no such key; there are {', '.join(sorted(known))}.{hint}"
 
 
+def _tracker_key(given: Any) -> str:
+    """The sentence for `tracker.mlflow.uri=x`: a tracker is a callback of Hydra's."""
+    path: list[str] = []
+    while isinstance(given, dict) and given:
+        key, given = next(iter(given.items()))
+        path.append(str(key))
+    place = ".".join(path if len(path) > 1 else ["WORD", *path])
+    return (
+        f"tracker.{'.'.join(path)}: the keys of a tracker stand under hydra.callbacks; write "
+        f"hydra.callbacks.{place}={given}"
+    )
+
+
 def _unknown_in_option(option: Option, key: str, loader: ConfigLoader) -> str:
     """The sentence for a wrong field: the one that is near, else the options that do have it."""
     fields = [field for field in schema(loader, option.axis, option.word) if field != "name"]
@@ -131,5 +148,5 @@ def _fields(loader: ConfigLoader, axis: str, option: str) -> dict[str, Any]:
     """The fields of a sibling; one whose file is broken must not spoil another's message."""
     try:
         return schema(loader, axis, option)
-    except (yaml.YAMLError, OmegaConfBaseException):
+    except (yaml.YAMLError, OmegaConfBaseException, ConfigError):
         return {}

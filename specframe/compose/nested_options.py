@@ -13,12 +13,13 @@ from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 
-from specframe.compose.catalogue import options, schema
+from specframe.compose.catalogue import check_named, options, schema
 from specframe.errors import ConfigError, no_such_option
 
 # Key of a drafter's YAML -> the axes whose words it may list.
 LISTS = {"sources": ("drafter",), "inner": ("drafter", "tree", "accept")}
-_NESTED_KEY = re.compile(r"drafter\.[^.=]+\.[^=]+=")
+# Keys that no YAML file lists: those of an option inside an option, variables of a template.
+_NESTED_KEY = re.compile(r"(drafter\.[^.=]+\.|chat\.template_args\.)[^=]+=")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Option:
 
 
 def with_nested_keys_added(words: Sequence[str]) -> list[str]:
-    """Mark the keys of nested options as additions (`++`), since no YAML file lists them there."""
+    """Mark the keys that no YAML file lists as additions (`++`)."""
     return [f"++{word}" if _NESTED_KEY.match(word) else word for word in words]
 
 
@@ -87,6 +88,7 @@ def _nested_option(option: Option, key: str, word: str, loader: ConfigLoader) ->
     changes = option.values.get(word) or {}
     if not isinstance(changes, Mapping):
         raise ConfigError(f"{place}={changes}: write its keys, such as {place}.name")
+    check_named(loader, axis, word)
     values = schema(loader, axis, word) | dict(changes)
     return Option(where=place, axis=axis, word=word, values=values)
 

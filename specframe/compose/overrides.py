@@ -10,7 +10,7 @@ from omegaconf import DictConfig, open_dict
 from specframe.compose.catalogue import CONFIG_NAME, configuration
 from specframe.compose.explain import COMPOSITION_ERRORS, explain, repeated
 from specframe.compose.key_check import check_keys, check_unambiguous
-from specframe.compose.nested_options import with_nested_keys_added
+from specframe.compose.literal_words import check_encodable, for_hydra
 from specframe.errors import ConfigError
 
 
@@ -22,7 +22,8 @@ def compose(words: Sequence[str] = ()) -> DictConfig:
     twice = repeated(words)
     if twice is not None:
         raise ConfigError(twice)
-    added = with_nested_keys_added(words)
+    check_encodable(words)
+    added = for_hydra(words)
     try:
         with configuration() as loader:
             cfg = hydra.compose(CONFIG_NAME, overrides=added, return_hydra_config=True)

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from specframe.components import Components
 from specframe.compose.build import Plan, load, plan
+from specframe.compose.literal_words import as_typed
 from specframe.compose.overrides import replaced
 from specframe.errors import ConfigError
 from specframe.measure.metrics import number_names
@@ -60,8 +61,8 @@ def run(config: DictConfig, *, output_dir: Path, words: Sequence[str] | None = N
     _check_objective(checked.top["objective"], task)
     task.check(checked.config)
     prompts = checked.prompts()
-    given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    overrides = list(given if words is None else words)
+    given = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    overrides = as_typed(given) if words is None else list(words)
 
     def rebuild(more: Sequence[str]) -> Engine:
         return load(replaced(overrides, more))

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 
-from specframe.compose.binding import bind
+from specframe.compose.binding import MISSING, bind
 from specframe.errors import ConfigError
-from specframe.law.sampling import SamplingConfig, load_object
+from specframe.law.sampling import PROCESSOR, SamplingConfig
+from specframe.law.user_classes import user_class
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
 from specframe.session.arguments import MaxNewTokens, Seed
+from specframe.session.chat_settings import ChatSettings
 from specframe.session.engine import Settings
-from specframe.session.stopping import StopConfig
+from specframe.session.stopping import CRITERION, StopConfig
+
+# Keys that take lists, and a bare value of this type as a list of one.
+_LISTS: dict[str, dict[str, type]] = {
+    "sampling": {"bad_words": str, "processors": str},
+    "stop": {"eos": int, "strings": str, "criteria": str},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +54,19 @@ class ExpectedNumbers:
 def bind_top_level(plain: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
     """The checked keys that belong to no component, and the settings of an engine among them.
 
-    plain: a whole configuration; what it says about `sampling` and `stop` is bound as well. Raises
-    ConfigError.
+    plain: a whole configuration; what it says about `sampling`, `stop` and `chat` is bound as well.
+    Raises ConfigError.
     """
-    groups = {key for key, value in plain.items() if isinstance(value, dict)} - {"expects"}
+    own = {field.name for field in fields(TopLevelKeys)}
+    groups = {key for key, value in plain.items() if isinstance(value, dict)} - own
     keys = {key: value for key, value in plain.items() if key not in {*groups, "hydra"}}
-    top = bind(TopLevelKeys, keys, where="")
-    sampling = SamplingConfig(**bind(SamplingConfig, plain["sampling"], where="sampling"))
-    stop = StopConfig(**bind(StopConfig, plain["stop"], where="stop"))
+    is_marks = keys.get("prompt") == MISSING  # a prompt of three question marks is no missing value
+    top = bind(TopLevelKeys, keys | ({"prompt": None} if is_marks else {}), where="")
+    top |= {"prompt": MISSING} if is_marks else {}
+    listed = {group: _with_lists(plain[group], keys) for group, keys in _LISTS.items()}
+    sampling = SamplingConfig(**bind(SamplingConfig, listed["sampling"], where="sampling"))
+    stop = StopConfig(**bind(StopConfig, listed["stop"], where="stop"))
+    chat = ChatSettings(**bind(ChatSettings, plain["chat"], where="chat"))
     _check(top, sampling, stop, data=plain.get("data") is not None)
     settings = Settings(
         seed=top["seed"],
@@ -60,8 +74,15 @@ def bind_top_level(plain: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
         sampling=sampling,
         stop=stop,
         raw=top["raw"],
+        chat=chat,
     )
     return top, settings
+
+
+def _with_lists(values: dict[str, Any], keys: Mapping[str, type]) -> dict[str, Any]:
+    """The values with a bare one as a list of one, under keys that take lists."""
+    bare = {key: [values[key]] for key, kind in keys.items() if type(values.get(key)) is kind}
+    return values | bare
 
 
 def _check(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, data: bool) -> None:
@@ -77,9 +98,6 @@ def _check(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, d
         raise ConfigError("prompt is empty; give a text, or leave the key out")
     if top["prompts"] is not None:
         read_prompts(Path(top["prompts"]))
-    for key, words in (("sampling.bad_words", sampling.bad_words), ("stop.strings", stop.strings)):
-        if "" in (words or []):
-            raise ConfigError(f'{key}={words}: "" is in every text; leave it out')
     if top["expects"] is not None:
         names = ("acceptance_length", "tolerance")
         numbers = {key: value for key, value in top["expects"].items() if key in names}
@@ -90,9 +108,9 @@ def _check(top: dict[str, Any], sampling: SamplingConfig, stop: StopConfig, *, d
             f"max_new_tokens={top['max_new_tokens']}; raise max_new_tokens"
         )
     for path in sampling.processors or []:
-        load_object(path, where="sampling.processors")
+        user_class(path, where="sampling.processors", base=PROCESSOR)
     for path in stop.criteria or []:
-        load_object(path, where="stop.criteria")
+        user_class(path, where="stop.criteria", base=CRITERION)
 
 
 def device_of(name: str) -> torch.device:

@@ -21,7 +21,8 @@ from specframe.drafting.builder import TreeBuilder
 from specframe.law.streams import Streams
 from specframe.law.target_laws import Laws
 from specframe.lookup.foresight import prospects_of
-from specframe.session.engine import Engine, Prompt
+from specframe.session.engine import Engine
+from specframe.session.prompt_encoding import Prompt
 from specframe.tree.base import Source, TreePolicy, widest
 from specframe.types import Budget, Draft, How, Verdict
 

@@ -15,7 +15,8 @@ from specframe.errors import ConfigError
 from specframe.heads.shipped import SCHEME, head_for, local_path
 from specframe.planning.cost_table import CostTable, RankTable
 from specframe.prompts.reader import BUILTIN, read_prompts
-from specframe.session.engine import Engine, Prompt
+from specframe.session.engine import Engine
+from specframe.session.prompt_encoding import Prompt
 
 _EVERY = 7  # one of so many built-in prompts is taken, so that all kinds of them come in
 _DOUBT = 2.0  # wrong guesses that are added to each count, since a sample is small

@@ -67,7 +67,7 @@ def read_costs(path: Path) -> tuple[dict[str, Any], CostTable]:
         raise ConfigError(
             f"tree.costs={path}: no such file; make one with task=profile, or give null"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"tree.costs={path}: no profile.json of task=profile ({error}); make one, or give null"
         ) from None

@@ -87,7 +87,7 @@ def _entries(source: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source}:{number}: not JSON ({error})") from None
         if not isinstance(entry, dict):
             raise ConfigError(f"{source}:{number}: expected an object")

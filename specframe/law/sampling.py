@@ -7,7 +7,6 @@ them. Temperature 0 is the one-hot limit: processors only, then the arg max.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +15,15 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
+from specframe.law.user_classes import user_object
 from specframe.registry import Range
 
 if TYPE_CHECKING:
     from transformers import LogitsProcessorList
 
+PROCESSOR = "LogitsProcessor"  # what sampling.processors must be, in transformers
 GREEDY_BELOW = 1e-5  # temperatures under this are the greedy limit: 1/T would overflow float32
+_OFF = "null turns it off"
 _READS_HOST = {"NoRepeatNGramLogitsProcessor", "SequenceBiasLogitsProcessor"}
 
 
@@ -30,15 +32,18 @@ class SamplingConfig:
     """What a user may ask for; the names are those of transformers' GenerationConfig."""
 
     temperature: Annotated[float, Range(0, 100)]
-    top_k: Annotated[int, Range(1, None)] | None
-    top_p: Annotated[float, Range(0, 1, low_open=True)] | None
-    min_p: Annotated[float, Range(0, 1)] | None
-    typical_p: Annotated[float, Range(0, 1, low_open=True)] | None
-    repetition_penalty: Annotated[float, Range(0, None, low_open=True)] | None
-    no_repeat_ngram_size: Annotated[int, Range(1, None)] | None
-    min_new_tokens: Annotated[int, Range(0, None)] | None
+    top_k: Annotated[int, Range(1, None, hint=_OFF)] | None
+    top_p: Annotated[float, Range(0, 1, low_open=True, hint=_OFF)] | None
+    min_p: Annotated[float, Range(0, 1, hint=_OFF)] | None
+    typical_p: Annotated[float, Range(0, 1, low_open=True, hint=_OFF)] | None
+    repetition_penalty: Annotated[float, Range(0, None, low_open=True, hint=_OFF)] | None
+    no_repeat_ngram_size: Annotated[int, Range(1, None, hint=_OFF)] | None
+    min_new_tokens: Annotated[int, Range(0, None, hint=_OFF)] | None
     bad_words: list[str] | None
     processors: list[str] | None
+
+    def __post_init__(self) -> None:
+        check_words("sampling.bad_words", self.bad_words)
 
     @property
     def banning(self) -> list[str]:
@@ -47,14 +52,10 @@ class SamplingConfig:
         return [f"sampling.{name}" for name in names if getattr(self, name)]
 
 
-def load_object(path: str, *, where: str) -> Any:
-    """The object at `module:name`. Raises ConfigError naming `where` if there is none."""
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        text = f"{where}={path}: cannot import it ({error}); give module:name"
-        raise ConfigError(text) from error
+def check_words(key: str, words: Sequence[str] | None) -> None:
+    """Raises ConfigError for an empty string among them."""
+    if "" in (words or []):
+        raise ConfigError(f'{key}={words}: "" is in every text; leave it out')
 
 
 class Sampling:
@@ -175,13 +176,18 @@ def _processors(
             )
         )
     for path in config.processors or []:
-        made.append(load_object(path, where="sampling.processors")())
+        made.append(user_object(path, where="sampling.processors", base=PROCESSOR))
     return hf.LogitsProcessorList(made)
 
 
 def _word_ids(words: Sequence[str], encode: Callable[[str], list[int]]) -> list[list[int]]:
     """Ids of each word at the start of a text and after a space, as it may occur in both."""
-    ids = [encode(form) for word in words for form in (word, " " + word)]
+    ids = []
+    for word in words:
+        forms = [encode(form) for form in (word, " " + word)]
+        if not any(forms):
+            raise ConfigError(f"sampling.bad_words: no token of the target writes {word!r}")
+        ids += forms
     return [list(one) for one in dict.fromkeys(tuple(i) for i in ids if i)]
 
 

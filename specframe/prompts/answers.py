@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from specframe.errors import ConfigError
+from specframe.storage.arrays import check_integers, read_arrays
 from specframe.storage.differences import first_difference
 from specframe.storage.lines import LineFile
 
 Key = tuple[str | int, int]  # id of the prompt, turn
 COMPACT_BYTES = 4_000_000  # largest compact file that is worth committing
 _REASONS = ("eos", "length")
+_ARRAYS = ("tokens", "ends", "turns", "reasons", "ids")
+_COMPACT = "a file of compact answers"  # for messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,31 +140,35 @@ def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COM
 
 def read_compact(path: Path) -> Iterator[CompactAnswer]:
     """The answers that `write_compact` wrote, in order. ConfigError if it is no such file."""
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            tokens, ends, turns, reasons, ids = (
-                arrays[name] for name in ("tokens", "ends", "turns", "reasons", "ids")
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{path}: not a file of compact answers ({error})") from None
-    names = json.loads(ids.tobytes())
-    start = 0
-    for name, turn, end, reason in zip(names, turns, ends, reasons, strict=True):
+    arrays = read_arrays(path, _ARRAYS, place=str(path), contents=_COMPACT)
+    check_integers(arrays, place=str(path), contents=_COMPACT)
+    tokens, ends, turns, reasons = (arrays[name].tolist() for name in _ARRAYS[:-1])
+    names = _names(arrays["ids"], path)
+    counts = {len(names), len(ends), len(turns), len(reasons)}
+    starts = [0, *ends]
+    ordered = starts == sorted(starts) and starts[-1] == len(tokens)
+    if len(counts) > 1 or not ordered or any(reason >= len(_REASONS) for reason in reasons):
+        raise ConfigError(f"{path}: not {_COMPACT} (its arrays contradict each other)")
+    for name, turn, start, end, reason in zip(names, turns, starts, ends, reasons, strict=False):
         yield CompactAnswer(
-            id=name,
-            turn=int(turn),
-            tokens=tokens[start:end].tolist(),
-            finish_reason=_REASONS[reason],
+            id=name, turn=turn, tokens=tokens[start:end], finish_reason=_REASONS[reason]
         )
-        start = int(end)
+
+
+def _names(ids: Any, path: Path) -> list[str | int]:
+    try:
+        names = json.loads(ids.astype("uint8").tobytes())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not {_COMPACT} (`ids` is no JSON: {error})") from None
+    if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
+        raise ConfigError(f"{path}: not {_COMPACT} (`ids` is no list of texts and numbers)")
+    return names
 
 
 def _answer(line: bytes, where: str) -> Answer:
     try:
         entry = json.loads(line)
         values = {field.name: entry[field.name] for field in fields(Answer)}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{where}: not an answer ({error})") from None
     return Answer(**{**values, "turns": tuple(values["turns"])})

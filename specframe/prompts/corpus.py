@@ -20,12 +20,14 @@ import numpy as np
 from specframe.errors import ConfigError
 from specframe.models.package import local_folder
 from specframe.models.tokenizer import identity_of
+from specframe.storage.arrays import check_integers, read_arrays
 from specframe.target.base import Target
 
 BUILTIN = "builtin"  # the answers of SmolLM2 that come along
 SEPARATOR = -1  # between documents
 _ENCODED = 200_000  # characters of a text file that are encoded at a time
 _JSONL = (".jsonl", ".ndjson")
+_LARGEST = 2**31 - 1  # token id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ class Corpus:
         try:
             made_with = json.loads(beside.read_text(encoding="utf-8")).get("tokenizer")
             known, digest = (made_with["of"], made_with["sha256"]) if made_with else (None, None)
-        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise ConfigError(
                 f"{self.place}: {beside.name}, which says whose tokens they are, cannot be read; "
                 "mend or remove it"
@@ -113,19 +115,17 @@ class Corpus:
         return identity_of(self.target.tokenizer, folder)
 
     def _from_arrays(self) -> np.ndarray:
-        try:
-            with np.load(self.path, allow_pickle=False) as arrays:
-                tokens = arrays["tokens"].astype(np.int32).ravel()
-                ends = np.array([len(tokens)])
-                if "ends" in arrays:
-                    ends = arrays["ends"].astype(np.int64)
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise ConfigError(
-                f"{self.place}: no arrays of token ids under `tokens` ({error})"
-            ) from None
-        if (tokens < 0).any() or (ends < 0).any() or (ends > len(tokens)).any():
+        what = {"place": self.place, "contents": "arrays of token ids under `tokens`"}
+        arrays = read_arrays(self.path, (), **what)
+        arrays = {name: array for name, array in arrays.items() if name in ("tokens", "ends")}
+        if "tokens" not in arrays:
+            raise ConfigError(f"{self.place}: not {what['contents']} (there is no such array)")
+        check_integers(arrays, **what)
+        tokens = arrays["tokens"]
+        ends = arrays.get("ends", np.array([len(tokens)])).astype(np.int64)
+        if (tokens > _LARGEST).any() or (ends > len(tokens)).any() or (np.diff(ends) < 0).any():
             raise ConfigError(f"{self.place}: a token id or an end is out of range; make it anew")
-        return np.insert(tokens, ends[ends < len(tokens)], SEPARATOR)
+        return np.insert(tokens.astype(np.int32), ends[ends < len(tokens)], SEPARATOR)
 
     def _from_lines(self) -> Iterator[list[int]]:
         with self.path.open("rb") as file:
@@ -138,7 +138,7 @@ class Corpus:
     def _document(self, line: str, number: int) -> list[int]:
         try:
             entry: Any = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = None
         tokens = entry.get("tokens") if isinstance(entry, dict) else None
         if isinstance(tokens, list) and all(type(each) is int and each >= 0 for each in tokens):
@@ -201,6 +201,6 @@ def _joined(documents: Sequence[list[int]] | Iterator[list[int]]) -> np.ndarray:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

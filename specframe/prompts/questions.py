@@ -11,7 +11,8 @@ from pathlib import Path
 from specframe.errors import ConfigError
 from specframe.prompts.answers import Answer, Key
 from specframe.prompts.reader import PromptRecord, read_prompts
-from specframe.session.engine import Engine, Prompt
+from specframe.session.engine import Engine
+from specframe.session.prompt_encoding import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +57,9 @@ def read_named_prompts(path: Path | None) -> list[NamedPrompt]:
         raise ConfigError("task=distill needs prompts= (a file, or builtin)")
     by_id: dict[str | int, NamedPrompt] = {}
     for record in read_prompts(path):
-        digest = hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
-        name = digest if record.id is None else record.id
+        name = record.digest if record.id is None else record.id
         prompt = NamedPrompt(id=name, record=record)
-        if by_id.setdefault(name, prompt).record.turns != record.turns:
+        if by_id.setdefault(name, prompt).record.digest != record.digest:
             raise ConfigError(f"prompts={path}: the id {name} stands for two prompts; make it one")
     return list(by_id.values())
 
@@ -71,25 +71,24 @@ def digest_of(prompts: Sequence[NamedPrompt]) -> str:
 
 
 def encode_turns(
-    engine: Engine, turns: Sequence[str], before: Sequence[Sequence[int]]
+    engine: Engine, record: PromptRecord, before: Sequence[Sequence[int]]
 ) -> list[int]:
     """Token ids of the user's next turn, up to where the model speaks.
 
     before: token ids of the model's answers to the turns before.
     """
-    return engine.encode(conversation(engine, turns, [engine.decode(tokens) for tokens in before]))
+    return engine.encode(conversation(engine, record, [engine.decode(tokens) for tokens in before]))
 
 
-def conversation(engine: Engine, turns: Sequence[str], answers: Sequence[str]) -> Prompt:
-    """The prompt for the turn after `answers`: one text, or messages of user and assistant."""
-    texts = [text for pair in zip(turns, answers, strict=False) for text in pair]
-    texts.append(turns[len(answers)])
-    tokenizer = engine.components.target.tokenizer
-    plain = engine.settings.raw or tokenizer is None or tokenizer.chat_template is None
-    if plain or len(texts) == 1:
-        return "\n\n".join(texts)
+def conversation(engine: Engine, record: PromptRecord, answers: Sequence[str]) -> Prompt:
+    """The prompt for the turn after `answers`: one text, or messages with their roles."""
+    texts = [text for pair in zip(record.turns, answers, strict=False) for text in pair]
+    texts.append(record.turns[len(answers)])
     roles = ("user", "assistant")
-    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+    messages = [*record.before, *((roles[i % 2], text) for i, text in enumerate(texts))]
+    if engine.is_plain or len(messages) == 1:
+        return "\n\n".join(content for _, content in messages)
+    return [{"role": role, "content": content} for role, content in messages]
 
 
 def batches_of(

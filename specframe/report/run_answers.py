@@ -88,7 +88,7 @@ def lines_of(path: Path) -> Iterator[dict[str, Any]]:
                 return
             try:
                 value = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{path}:{number}: not JSON ({error})") from None
             if not isinstance(value, dict):
                 raise ConfigError(f"{path}:{number}: not a JSON object")

@@ -176,7 +176,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: not a JSON object")

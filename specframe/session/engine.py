@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol, get_type_hints, runtime_checkable
-
-import torch
 
 from specframe.capture.wrappers import captured
 from specframe.components import Components
@@ -25,16 +23,12 @@ from specframe.session.arguments import (
     bound,
     check_arguments,
 )
+from specframe.session.chat_settings import ChatSettings
 from specframe.session.events import Event, events_of
 from specframe.session.generation import Generation, Tally, say_exhausted
+from specframe.session.prompt_encoding import Prompt, encode, is_plain
 from specframe.session.stopping import StopConfig, build_stopping
 from specframe.session.text_stream import TextStream
-
-Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
-_ONE_PROMPT = (
-    "a prompt is one text, one list of token ids or one list of {role, content} messages; decode "
-    "several prompts one after the other"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +40,7 @@ class Settings:
     sampling: SamplingConfig
     stop: StopConfig
     raw: bool
+    chat: ChatSettings = field(default_factory=ChatSettings)
 
     def __post_init__(self) -> None:
         check_arguments(get_type_hints(Settings, include_extras=True), vars(self))
@@ -79,6 +74,9 @@ class Engine:
                 f"stop.eos={outside}: no such token id; {target.name} has 0 .. "
                 f"{target.vocab_size - 1}"
             )
+        if settings.chat.template_args and self.is_plain:
+            reason = "raw=true leaves it out" if settings.raw else f"{target.name} has none"
+            raise ConfigError(f"chat.template_args: they are for a chat template, and {reason}")
         self._stopping = build_stopping(
             settings.stop,
             eos=target.eos_ids,
@@ -100,28 +98,18 @@ class Engine:
         chosen = self.settings.stop.eos
         return self.components.target.eos_ids if chosen == "auto" else chosen
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a text goes to the target as it is, through no chat template."""
+        return is_plain(self.components.target, raw=self.settings.raw)
+
     def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids of a text, a conversation ({role, content} messages) or ids as they are."""
-        tokenizer = self.components.target.tokenizer
-        if isinstance(prompt, torch.Tensor):
-            prompt = prompt.tolist()
-        if not isinstance(prompt, str):
-            if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
-                raise ConfigError(_ONE_PROMPT)
-            ids = [one for one in prompt if type(one) is int]
-            if len(ids) == len(prompt):
-                return ids
-            if not all(isinstance(one, Mapping) for one in prompt):
-                raise ConfigError(_ONE_PROMPT)
-        if tokenizer is None:
-            raise ConfigError(
-                f"target={self.components.target.name} has no tokenizer; give token ids"
-            )
-        if isinstance(prompt, str):
-            if self.settings.raw or tokenizer.chat_template is None:
-                return tokenizer.encode(prompt)
-            prompt = [{"role": "user", "content": prompt}]
-        return tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
+        """Token ids of a text, a conversation ({role, content} messages) or ids as they are.
+
+        Raises ConfigError for what is no prompt, and for a text that the target cannot read.
+        """
+        settings = self.settings
+        return encode(prompt, self.components.target, raw=settings.raw, chat=settings.chat)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of tokens without special ones; "" for a target without a tokenizer."""

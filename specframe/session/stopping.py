@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from specframe.errors import ConfigError
-from specframe.law.sampling import load_object
+from specframe.law.sampling import check_words
+from specframe.law.user_classes import user_object
 
 if TYPE_CHECKING:
     from specframe.records import Context
 
+CRITERION = "StoppingCriteria"  # what stop.criteria must be, in transformers
 # exhausted: the processors ban every token that could follow.
 FinishReason = Literal["eos", "stop", "length", "exhausted"]
 EXHAUSTED = -1  # the code of a token in whose place nothing may be said
@@ -28,6 +30,9 @@ class StopConfig:
     eos: list[int] | Literal["auto"]
     strings: list[str] | None
     criteria: list[str] | None
+
+    def __post_init__(self) -> None:
+        check_words("stop.strings", self.strings)
 
 
 @dataclass(frozen=True)
@@ -94,5 +99,6 @@ def build_stopping(config: StopConfig, *, eos: Sequence[int], tokenizer: Any) ->
             strings = StopStringCriteria(tokenizer, config.strings)
             criteria.append(_Criterion("stop", strings, strings.maximum_token_len))
     for path in config.criteria or []:
-        criteria.append(_Criterion("stop", load_object(path, where="stop.criteria")(), None))
+        judge = user_object(path, where="stop.criteria", base=CRITERION)
+        criteria.append(_Criterion("stop", judge, None))
     return Stopping(criteria)

@@ -121,7 +121,7 @@ def read_settings(path: Path, *, named_by: str, contents: str) -> dict[str, Any]
     beside = settings_path(path)
     try:
         settings = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         settings = None
     if not isinstance(settings, dict):
         raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,8 +26,11 @@ class Tokenizer(Protocol):
     def encode_plain(self, text: str) -> list[int]:
         """Ids of a piece of text, without any special token."""
 
-    def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Ids of a conversation, up to where the answer begins."""
+    def encode_chat(self, messages: Sequence[dict[str, str]], /, **template_args: Any) -> list[int]:
+        """Ids of a conversation, up to where the answer begins.
+
+        template_args: variables of the chat template. Raises ConfigError for what it refuses.
+        """
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without special tokens."""

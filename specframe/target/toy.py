@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class Letters:
     def encode_plain(self, text: str) -> list[int]:
         return self.encode(text)
 
-    def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    def encode_chat(self, messages: Sequence[dict[str, str]], /, **template_args: Any) -> list[int]:
         return self.encode(messages[-1]["content"])
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -106,8 +106,8 @@ class Distill(Task):
             finally:
                 _say(f"{len(file.tokens_of)} answers in {path}; now {progress.note()}")
                 if work.num_left_out:
-                    limit = f"task.max_prompt_tokens={self.max_prompt_tokens}"
-                    _say(f"{work.num_left_out} left out: longer than {limit} or than the context")
+                    limit = f"task.max_prompt_tokens={self.max_prompt_tokens} or than the context"
+                    _say(f"{work.num_left_out} left out: refused, or longer than {limit}")
         if self.compact is not None:
             _write_compact(Path(self.compact), path)
         return 0
@@ -180,12 +180,19 @@ class _Work:
             if turn >= len(subject.record.turns) or (is_there and self._greedy):
                 continue
             before = [tokens_of.get((subject.id, earlier), []) for earlier in range(turn)]
-            tokens = encode_turns(self._engine, subject.record.turns, before) if all(before) else []
+            tokens = self._encoded(subject, before) if all(before) else []
             if 0 < len(tokens) <= self._longest:
                 yield Question(prompt=subject, turn=turn, tokens=tokens)
             else:
                 self.num_left_out += 1
                 self._progress.add_prompts(1)
+
+    def _encoded(self, subject: NamedPrompt, before: Sequence[Sequence[int]]) -> list[int]:
+        try:
+            return encode_turns(self._engine, subject.record, before)
+        except ConfigError as error:
+            _say(f"prompt {subject.id}: {' '.join(str(error).split())}")
+            return []
 
     def _answer(self, batch: Sequence[Question]) -> None:
         tokens_of = self._file.tokens_of

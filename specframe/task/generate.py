@@ -14,10 +14,11 @@ from specframe.measure.metrics import Metrics, RunSummary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt
 from specframe.records import Observer, is_warm
-from specframe.session.engine import Engine, Prompt
+from specframe.session.engine import Engine
 from specframe.session.events import Event
 from specframe.session.generation import Generation
 from specframe.session.manifest import write_json
+from specframe.session.prompt_encoding import Prompt
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.benchmark.plain_pace import payoff_of
 from specframe.terminal.answer import Colour, Display, one_line
@@ -105,7 +106,7 @@ class Generate(Task):
             display.prompt(entry.text)
         meter = Meter(engine.components.target.device)
         try:
-            prompt = conversation(engine, entry.record.turns, answers)
+            prompt = conversation(engine, entry.record, answers)
             meter.begin()
             tokens = engine.encode(prompt)
             watchers = [meter, *results.watch(entry, tokens)]

@@ -207,7 +207,7 @@ def _expanded(path: Path, engine: Engine, prompts: Sequence[NamedPrompt]) -> Ite
             source=subject.record.source,
             turns=turns,
             prompt_tokens=encode_turns(
-                engine, turns, [before[compact.id, turn] for turn in range(compact.turn)]
+                engine, subject.record, [before[compact.id, turn] for turn in range(compact.turn)]
             ),
             tokens=compact.tokens,
             finish_reason=compact.finish_reason,

@@ -8,17 +8,16 @@ sizes for each of them, so that a file of many small trees stays small and loads
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, describe_error
+from specframe.storage.arrays import read_arrays
 
 ANSWERS_FILE = "answers.jsonl"  # one line an answer, see trace/README.md
 POSITIONS_FOLDER = "positions"
@@ -108,16 +107,15 @@ class TracedAnswer:
 
 def read_positions(path: Path) -> list[TracedPosition]:
     """The positions of a file. Raises ConfigError if it is no file of traced positions."""
+    arrays = read_arrays(path, (), place=str(path), contents="positions of trace=full")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
         calls = _calls(arrays)
-        laws = list(_laws(arrays))
-    except (OSError, EOFError, ValueError, KeyError, IndexError, BadZipFile, zlib.error) as error:
-        raise ConfigError(f"{path}: not positions of trace=full ({error})") from None
-    positions = [TracedPosition(calls=[], laws=each) for each in laws]
-    for index, call in calls:
-        positions[index].calls.append(call)
+        positions = [TracedPosition(calls=[], laws=each) for each in _laws(arrays)]
+        for index, call in calls:
+            positions[index].calls.append(call)
+    except Exception as error:  # arrays of any shape and type may raise anything
+        reason = describe_error(error)
+        raise ConfigError(f"{path}: not positions of trace=full ({reason})") from None
     return positions
 
 

@@ -72,7 +72,7 @@ def _from_file(name: str) -> list[list[int]]:
         raise ValueError(f"tree.paths={name}: no such file")
     try:
         held = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"tree.paths={name}: not a JSON file ({error})") from error
     found = held.get("paths") if isinstance(held, dict) else held
     if not isinstance(found, list):

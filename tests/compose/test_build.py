@@ -92,6 +92,18 @@ BAD = [
     (["prompts=nowhere.jsonl"], "nowhere.jsonl"),
     (["device=cdua"], "device=cdua: no such device; use auto, cpu or cuda"),
     (["prompt=hello", "prompts=nowhere.txt"], "prompt and prompts are both given"),
+    (["sampling.top_k=0"], "sampling.top_k=0 is out of range; allowed >= 1; null turns it off"),
+    (["sampling.top_k=-1"], "sampling.top_k=-1 is out of range; allowed >= 1; null turns it off"),
+    (["sampling.top_p=0"], "allowed > 0 and <= 1; null turns it off"),
+    (["sampling.no_repeat_ngram_size=0"], "allowed >= 1; null turns it off"),
+    (
+        ["sampling.min_p=-1"],
+        "min_p=-1 is out of range; allowed 0 .. 1; null turns it off",
+    ),
+    (["stop.strings="], "stop.strings=['']: \"\" is in every text; leave it out"),
+    (["stop.eos=aut"], "stop.eos=aut: expected list of integer or auto"),
+    (["stop.eos=true"], "stop.eos=True: expected list of integer or auto"),
+    (["stop.strings=3"], "stop.strings=3: expected list of string or null"),
 ]
 
 
@@ -244,7 +256,7 @@ def test_an_inner_loop_knows_no_end(inner_words: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["prompt=' '"], "prompt is empty"),
+        (["prompt= "], "prompt is empty"),
         (["stop.strings=['']"], "stop.strings"),
         (["sampling.bad_words=['']"], "sampling.bad_words"),
         (["sampling.min_new_tokens=9", "max_new_tokens=8"], "sampling.min_new_tokens=9 is above"),
@@ -305,3 +317,30 @@ def test_an_inner_target_needs_a_way_back(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(build, "check_draft_model", lambda *given: seen.append(given))
     load(["target=toy", "drafter=cascade", "tree=chain", "drafter.model=toy_draft"])
     assert seen[0] == ("drafter", "toy", Toy)  # before weights are loaded
+
+
+def test_a_bare_value_is_a_list_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["stop.eos=2", r"stop.strings=</s>\n", "sampling.bad_words=no", "target=toy"]
+    settings = plan(compose(words)).settings
+    assert (settings.stop.eos, settings.stop.strings) == ([2], ["</s>\n"])
+    assert settings.sampling.bad_words == ["no"]
+    (tmp_path / "rule.py").write_text("class It:\n    def __call__(self, ids, scores): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = plan(compose(["sampling.processors=rule:It", "stop.criteria=rule:It"])).settings
+    assert (settings.sampling.processors, settings.stop.criteria) == (["rule:It"], ["rule:It"])
+
+
+def test_a_prompt_of_a_file_has_the_same_checks() -> None:
+    config = compose(["target=toy"])
+    for prompt, text in (({"a": 1}, "prompt={'a': 1}: expected string"), ("", "prompt is empty")):
+        config.prompt = prompt
+        with pytest.raises(ConfigError, match=text):
+            plan(config)
+    config.prompt = "???"
+    assert plan(config).top["prompt"] == "???"
+
+
+def test_words_that_the_target_cannot_write_are_named() -> None:
+    engine = load(["target=toy", "drafter=none", "sampling.bad_words=[a,XYZ]"])
+    with pytest.raises(ConfigError, match=r"^sampling.bad_words: no token of .* writes 'XYZ'"):
+        engine.generate("ab")

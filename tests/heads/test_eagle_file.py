@@ -240,6 +240,12 @@ def test_what_a_configuration_tells(tmp_path: Path) -> None:
     [
         ({"hidden_act": "gelu"}, "hidden_act=gelu"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope type yarn"),
+        ({"rope_theta": "abc"}, "config.json has rope_theta: 'abc', which is no positive number"),
+        ({"rope_theta": -1.0}, "config.json has rope_theta: -1.0, which is no positive number"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "config.json has factor: None, which is no"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "x"}}, "config.json has factor: 'x'"),
+        ({"rms_norm_eps": [1]}, r"config.json has rms_norm_eps: \[1\], which is no positive"),
+        ({"head_dim": "8"}, "config.json has head_dim: '8', which is no positive number"),
         ({"layer_types": ["sliding_attention"]}, "sliding window"),
         ({"head_dim": 7}, "heads of 7"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from specframe.law.sampling import load_object
+from specframe.law.user_classes import user_class
 from tests.small_models import (
     LONG_PROMPT,
     PROMPT,
@@ -165,7 +165,7 @@ def test_banned_words_never_surface(kind: str) -> None:
 
 
 def test_recorder_sees_the_true_prefixes(rules: str) -> None:
-    recorder = load_object(f"{rules}:Recorder", where="")
+    recorder = user_class(f"{rules}:Recorder", where="", base="LogitsProcessor")
     for kind, tree in (("ngram", "chain"), ("ngram", "dynamic"), ("none", "chain")):
         composed = Composition(
             target=target("llama"),
@@ -187,7 +187,7 @@ def test_recorder_sees_the_true_prefixes(rules: str) -> None:
 
 
 def test_recorder_sees_the_true_prefixes_of_draft_nodes(rules: str) -> None:
-    recorder = load_object(f"{rules}:Recorder", where="")
+    recorder = user_class(f"{rules}:Recorder", where="", base="LogitsProcessor")
     composed = Composition(
         target=target("llama"),
         drafter=drafter_of("noisy", "llama"),
@@ -210,7 +210,7 @@ def test_recorder_sees_the_true_prefixes_of_draft_nodes(rules: str) -> None:
 @pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
 @pytest.mark.parametrize("kind", ["ngram", "noisy", "perfect"])
 def test_rule_that_depends_on_position(kind: str, tree: str, rules: str) -> None:
-    rule = load_object(f"{rules}:OddOnly", where="")()
+    rule = user_class(f"{rules}:OddOnly", where="", base="LogitsProcessor")()
     tokens = list(PROMPT)
     for _ in range(24):
         scores = rule(torch.tensor([tokens]), full_logits(raw("llama"), tokens)[-1:])

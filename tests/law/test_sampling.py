@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from specframe.accept.rejection import Rejection
-from specframe.law.sampling import Sampling, build_sampling, load_object
+from specframe.law.sampling import Sampling, build_sampling
+from specframe.law.user_classes import user_class
 from tests.small_models import (
     CPU,
     LONG_PROMPT,
@@ -124,7 +125,7 @@ def test_mistakes_are_named() -> None:
         build({"bad_words": ["a"]})
     for path in ("nowhere:Thing", "torch:Nothing", "torch", ""):
         with pytest.raises(ValueError, match=rf"sampling\.processors={path}: cannot import it"):
-            load_object(path, where="sampling.processors")
+            user_class(path, where="sampling.processors", base="LogitsProcessor")
 
 
 def test_host_reads_of_processors_are_declared() -> None:

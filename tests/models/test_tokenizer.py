@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from specframe.models.tokenizer import HFTokenizer, _Redecoding
+from specframe.errors import ConfigError
+from specframe.models.tokenizer import HFTokenizer, _Redecoding, load_tokenizer
 from tests.small_models import byte_tokenizer
 
 TEXTS = (
@@ -49,6 +52,56 @@ def test_a_template_writes_the_special_tokens_itself() -> None:
     ids = ours.encode_chat([{"role": "user", "content": "a"}])
     assert ids == [0, *ours.encode_plain("a"), 1, *ours.encode_plain(">")]
     assert ours.chat_template is not None
+
+
+def test_a_template_gets_the_variables_of_a_run() -> None:
+    inner = byte_tokenizer()
+    inner.chat_template = "{{ messages[0]['content'] }}{% if enable_thinking %}<think>{% endif %}"
+    ours, asked = HFTokenizer(inner), [{"role": "user", "content": "a"}]
+    assert ours.encode_chat(asked) == ours.encode_plain("a")
+    assert ours.encode_chat(asked, enable_thinking=True) == ours.encode_plain("a<think>")
+    assert ours.encode_chat(asked, enable_thinking=False) == ours.encode_plain("a")
+    with pytest.raises(
+        ConfigError, match=r"^chat.template_args.thinking: the chat template has no"
+    ):
+        ours.encode_chat(asked, thinking=True)
+    with pytest.raises(ConfigError, match=r"Did you mean 'enable_thinking'\?$"):
+        ours.encode_chat(asked, enable_thinkin=True)
+    with pytest.raises(
+        ConfigError, match=r"^chat.template_args.messages: the chat template has no"
+    ):
+        ours.encode_chat(asked, messages=[])
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('System role not supported') }}", "TemplateError: System role not"),
+        ("{{ messages[7].content }}", "UndefinedError: "),
+        ("{% for", "TemplateSyntaxError: "),
+        ("{{ messages[0].content + 1 }}", "TypeError: "),
+    ],
+)
+def test_a_template_that_raises_is_a_users_mistake(template: str, reason: str) -> None:
+    inner = byte_tokenizer()
+    inner.chat_template = template
+    asked = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+    text = rf"the chat template refuses these messages \(roles: system, user\): {reason}"
+    with pytest.raises(ConfigError, match=text):
+        HFTokenizer(inner).encode_chat(asked)
+
+
+def test_a_broken_tokenizer_is_not_called_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    assert load_tokenizer(str(tmp_path), {}, named_by="target.path=x") is None
+    byte_tokenizer().save_pretrained(tmp_path)
+    whole = (tmp_path / "tokenizer.json").read_bytes()
+    assert load_tokenizer(str(tmp_path), {}, named_by="target.path=x").eos_token_id == 1
+    text = r"^target.path=x: its tokenizer \(tokenizer.json, tokenizer_config.json\) cannot be read"
+    for broken in (whole[: len(whole) // 2], b"", b"{}", b"\xff"):
+        (tmp_path / "tokenizer.json").write_bytes(broken)
+        with pytest.raises(ConfigError, match=text):
+            load_tokenizer(str(tmp_path), {}, named_by="target.path=x")
 
 
 def test_no_tokenizer_is_none() -> None:

@@ -429,7 +429,10 @@ def test_prompts_that_cannot_be_answered_are_told(
 ) -> None:
     lines = [{"prompt": "XYZ"}, {"prompt": "abc"}]
     assert task().run(job(tmp_path, lines=lines)) == 1
-    assert "prompt 1: the prompt is empty" in capsys.readouterr().err
+    assert (
+        "prompt 1: the prompt 'XYZ' has nothing of the vocabulary of target=toy"
+        in capsys.readouterr().err
+    )
     assert summary(tmp_path)["num_errors"] == 1
     assert summary(tmp_path)["overall"]["num_prompts"] == 1
     assert task().run(job(tmp_path, lines=lines)) == 1, "a second look changes nothing"

@@ -222,5 +222,8 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
         task.run(job(tmp_path, engine_of("max_new_tokens=1"), prompt="abc"))
     (tmp_path / "prompts.txt").write_text("XYZ\nabc\n", encoding="utf-8")
     assert task.run(job(tmp_path, engine_of("max_new_tokens=8"))) == 1
-    assert "prompt 1: the prompt is empty" in capsys.readouterr().err
+    assert (
+        "prompt 1: the prompt 'XYZ' has nothing of the vocabulary of target=toy"
+        in capsys.readouterr().err
+    )
     assert report(tmp_path)["num_positions"] == 7

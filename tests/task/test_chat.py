@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,14 +36,13 @@ def chat(
     *,
     words: Sequence[str] = (),
     prompt: str | None = None,
-    system: str | None = None,
 ) -> int:
     """Run the task with a pipe at its input."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     engine = specframe.load([*TOY, *words])
     folder.mkdir(exist_ok=True)
     job = job_of(engine, folder, prompt=prompt)
-    return Chat(system=system, colour="auto", show_rejected="auto").run(job)
+    return Chat(colour="auto", show_rejected="auto").run(job)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -125,33 +123,15 @@ def test_the_colours_are_explained(
 
 
 def test_the_first_turn_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chat(tmp_path, monkeypatch, "de\n", prompt="abc", system="f")
+    chat(tmp_path, monkeypatch, "de\n", prompt="abc", words=["chat.system=f"])
     first, second = lines(tmp_path)
     assert (first["prompt"], first["num_prompt_tokens"]) == ("abc", 1 + 3)
     assert second["text"] == answered("f", "abc", first["text"], "de")
 
 
-@pytest.mark.parametrize("system", [None, "be brief"])
-def test_a_template_is_given_messages(system: str | None) -> None:
-    tokenizer = SimpleNamespace(chat_template="{{ messages }}")
-    parts = SimpleNamespace(target=SimpleNamespace(tokenizer=tokenizer))
-    engine: Any = SimpleNamespace(components=parts, settings=SimpleNamespace(raw=False))
-    dialogue = Dialogue(engine=engine, system=system, show_rejected=False)
-    told = [] if system is None else [{"role": "system", "content": "be brief"}]
-    asked = {"role": "user", "content": "a"}
-    assert dialogue._prompt(["a"]) == ("a" if system is None else [*told, asked])
-    dialogue.turns, dialogue.answers = ["a"], ["b"]
-    assert dialogue._prompt(["a", "c"]) == [
-        *told,
-        asked,
-        {"role": "assistant", "content": "b"},
-        {"role": "user", "content": "c"},
-    ]
-
-
 def test_an_interrupt_between_steps_keeps_what_was_said() -> None:
     engine = specframe.load([*TOY, "max_new_tokens=60"])
-    dialogue = Dialogue(engine=engine, system=None, show_rejected=False)
+    dialogue = Dialogue(engine=engine, show_rejected=False)
     out = io.StringIO()
 
     class Impatient(Display):
@@ -188,7 +168,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
 @pytest.mark.parametrize("key", ["prompts", "data"])
 def test_turns_come_from_the_terminal_alone(key: str) -> None:
     with pytest.raises(ConfigError, match=f"leave {key} out, or use task=generate"):
-        Chat(system=None, colour="auto", show_rejected="auto").check({key: "builtin"})
+        Chat(colour="auto", show_rejected="auto").check({key: "builtin"})
 
 
 def words_of(folder: Path, *words: str) -> list[str]:

@@ -360,3 +360,25 @@ def test_batches_keep_to_both_limits() -> None:
     batches = list(batches_of(asked, room=10, max_rows=3, max_tokens=120))
     sizes = [[len(one.tokens) for one in batch] for batch in batches]
     assert sizes == [[5, 5, 6], [7, 40], [41], [90], [300]]
+
+
+def test_a_prompt_that_the_template_refuses_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Strict(Letters):
+        def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+            if "refused" in messages[-1]["content"]:
+                raise ConfigError("the chat template refuses these messages")
+            return super().encode_chat(messages)
+
+    made = engine()
+    made.components.target.tokenizer = Strict()  # type: ignore[assignment]
+    given = [
+        {"id": "a", "prompt": "abc"},
+        {"id": "b", "prompt": "refused"},
+        {"id": 1, "prompt": "d"},
+    ]
+    assert {one.id for one in distill(tmp_path, made, given)} == {"a", 1}
+    told = capsys.readouterr().err
+    assert "prompt b: the chat template refuses these messages\n" in told
+    assert "1 left out: refused, or longer than task.max_prompt_tokens=150 or than the" in told

@@ -19,12 +19,15 @@ import pytest
 import specframe
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, RunSummary
+from specframe.models.tokenizer import HFTokenizer
 from specframe.session.engine import Engine
 from specframe.session.events import Event
 from specframe.session.manifest import recorded
+from specframe.target.toy import Letters
 from specframe.task.generate import Generate, _time_left
 from specframe.terminal.answer import Display, plain
 from tests.commands import Command, job_of, may_be_interrupted
+from tests.small_models import byte_tokenizer
 
 pty = pytest.importorskip("pty")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -362,3 +365,30 @@ def test_ctrl_c(tmp_path: Path) -> None:
 def test_a_missing_or_malformed_file_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"prompts\.jsonl:1: not JSON"):
         run(tmp_path, prompts="{")
+
+
+def test_a_prompt_that_the_template_refuses_is_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner = byte_tokenizer()
+    inner.chat_template = (
+        "{% for m in messages %}{% if m.role == 'system' %}"
+        "{{ raise_exception('System role not supported') }}{% endif %}{{ m.content }}{% endfor %}"
+    )
+    letters = Letters(8)
+    template = HFTokenizer(inner)
+
+    def encode(self: Letters, messages: Any, /, **more: Any) -> list[int]:
+        return letters.encode(inner.decode(template.encode_chat(messages, **more)))
+
+    monkeypatch.setattr(Letters, "encode_chat", encode)
+    monkeypatch.setattr(Letters, "chat_template", inner.chat_template)
+    user = {"role": "user", "content": "abc"}
+    entries = [{"prompt": "ab"}, {"messages": [{"role": "system", "content": "x"}, user]}]
+    prompts = "".join(json.dumps(entry) + "\n" for entry in [*entries, {"messages": [user]}])
+    assert run(tmp_path, prompts=prompts, stream=False) == 1
+    assert [line["finish_reason"] for line in lines(tmp_path)] == ["length", "error", "length"]
+    reason = "the chat template refuses these messages (roles: system, user): TemplateError: System"
+    assert lines(tmp_path)[1]["error"].startswith(reason)
+    assert f"specframe: prompt 2: {reason}" in capsys.readouterr().err
+    assert [line.get("num_prompt_tokens") for line in lines(tmp_path)] == [2, None, 3]

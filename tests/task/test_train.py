@@ -178,7 +178,7 @@ def test_compact_answers_find_their_prompts(tmp_path: Path) -> None:
                     "category": None,
                     "source": None,
                     "turns": list(subject.record.turns[: turn + 1]),
-                    "prompt_tokens": encode_turns(engine, subject.record.turns[: turn + 1], before),
+                    "prompt_tokens": encode_turns(engine, subject.record, before),
                     "tokens": tokens,
                     "finish_reason": "length",
                 }

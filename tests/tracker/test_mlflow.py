@@ -1,4 +1,4 @@
-"""tracker=mlflow against a stand-in: MLflow is no dependency, not even of the tests."""
+"""tracker=mlflow against a stand-in, and against MLflow itself where the extra `track` is there."""
 
 from __future__ import annotations
 
@@ -93,3 +93,36 @@ def test_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "is_installed", lambda package: False)
     with pytest.raises(MissingResource, match="tracker=mlflow needs a package: pip install mlflow"):
         MLflow(uri=None, experiment="mine")
+
+
+def test_mlflow_itself_keeps_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("mlflow.tracking")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "store").as_uri()
+    config: dict[str, Any] = {f"tree.key{i}": i for i in range(120)} | {"long": "x" * 9000}
+    for name, status in (("first", "ok"), ("second", "failed")):
+        run = TrackedRun(
+            name=name,
+            sweep="swept",
+            directory=tmp_path,
+            status=status,
+            config=config,
+            numbers={"acceptance_length": 2.5, "category.Q&A/two (é).speedup": 1.25},
+        )
+        MLflow(uri=uri, experiment="mine").log(run)
+    store = client.MlflowClient(tracking_uri=uri)
+    experiment = store.get_experiment_by_name("mine")
+    kept = {run.info.run_name: run for run in store.search_runs([experiment.experiment_id])}
+    assert {name: run.info.status for name, run in kept.items()} == {
+        "first": "FINISHED",
+        "second": "FAILED",
+    }
+    data = kept["first"].data
+    assert data.metrics == {"acceptance_length": 2.5, "category.Q_A_two _é_.speedup": 1.25}
+    assert (len(data.params), data.params["tree.key7"], len(data.params["long"])) == (
+        121,
+        "7",
+        6000,
+    )
+    assert (data.tags["sweep"], data.tags["folder"]) == ("swept", str(tmp_path))

@@ -10,6 +10,7 @@ import torch
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.models.checkpoint import foreign_errors, load_strictly
 from specframe.models.package import local_folder
+from specframe.models.tokenizer import load_tokenizer
 
 Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
 
@@ -35,10 +36,7 @@ def load(path: str, options: dict[str, Any], model_options: dict[str, Any]) -> t
             refuse_recurrent(config, kind)
     given = {key: value for key, value in model_options.items() if value is not None}
     model = load_strictly(place, folder, **options, **given)
-    try:
-        return model, transformers.AutoTokenizer.from_pretrained(folder, **options)
-    except (OSError, ValueError):
-        return model, None
+    return model, load_tokenizer(folder, options, named_by=place)
 
 
 def _looks_local(path: str) -> bool:

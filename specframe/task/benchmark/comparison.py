@@ -133,7 +133,7 @@ def judge_sides(
 
 def _gap(side: Side, record: PromptRecord) -> float | None:
     side.begin()
-    return host_gaps(side.engine, side.encode(record.turns[:1]))
+    return host_gaps(side.engine, side.encode(record))
 
 
 def _summary(rows: Sequence[Row], side: Side, label: str) -> SideSummary:

@@ -55,7 +55,7 @@ class Contest:
             side.begin()
             side.remember()
             with suppress(ConfigError):  # reported when the prompt is asked for its row
-                side.answer(side.encode(record.turns[:1]), 0)
+                side.answer(side.encode(record), 0)
             side.recall()
 
     def learn(self, record: PromptRecord, *, sequence: int) -> None:
@@ -65,7 +65,7 @@ class Contest:
                 side.begin()
                 with suppress(ConfigError):  # it is in the row of the earlier run
                     for turn in range(len(record.turns)):
-                        prompt = side.encode(record.turns[: turn + 1])
+                        prompt = side.encode(record)
                         side.before.append(side.answer(prompt, sequence + turn).tokens)
 
     @property
@@ -94,8 +94,7 @@ class Contest:
             side.begin()
         for turn in range(len(record.turns)):
             try:
-                turns = record.turns[: turn + 1]
-                prompts.append(self._turn(turns, sequence + turn, index, answers))
+                prompts.append(self._turn(record, sequence + turn, index, answers))
             except ConfigError as error:
                 reason = f"turn {turn + 1}: {error}" if turn else str(error)
                 nothing: dict[str, list[Turn]] = {name: [] for name in answers}
@@ -106,10 +105,10 @@ class Contest:
         )
 
     def _turn(
-        self, turns: Sequence[str], sequence: int, index: int, answers: dict[str, list[Turn]]
+        self, record: PromptRecord, sequence: int, index: int, answers: dict[str, list[Turn]]
     ) -> list[int]:
-        """Add every side's answer to the last of `turns`; returns the method's prompt."""
-        prompts = {side.name: side.encode(turns) for side in self.sides}
+        """Add every side's answer to its next turn; returns the method's prompt."""
+        prompts = {side.name: side.encode(record) for side in self.sides}
         samples: dict[str, list[TimeSample]] = {side.name: [] for side in self.sides}
         for side in self.sides:
             side.remember()

@@ -136,14 +136,14 @@ def _rows(lines: Iterator[tuple[int, bytes]], path: Path) -> Iterator[Row]:
         where = f"{path}:{number}"
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{where}: not JSON ({error})") from None
         yield Row.of(values, where)
 
 
 def digest_of(record: PromptRecord) -> str:
     """Sixteen hexadecimal digits that stand for the texts of a prompt."""
-    return hashlib.sha256(json.dumps(record.turns).encode()).hexdigest()[:16]
+    return record.digest
 
 
 def settings_of(

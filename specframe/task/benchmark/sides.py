@@ -17,6 +17,7 @@ from specframe.measure.clock import Clock
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import DepthCount, Metrics
 from specframe.prompts.questions import encode_turns
+from specframe.prompts.reader import PromptRecord
 from specframe.records import Remembers, is_warm, memory_of
 from specframe.session.engine import Engine
 from specframe.session.warmup import prepared
@@ -122,9 +123,9 @@ class Side:
         """Whether its drafter learns from prompt to prompt."""
         return memory_of(self.engine.components.drafter) is not None
 
-    def encode(self, turns: Sequence[str]) -> list[int]:
-        """Ids of the conversation up to the last of `turns`, with this side's own answers."""
-        return encode_turns(self.engine, turns, self.before)
+    def encode(self, record: PromptRecord) -> list[int]:
+        """Ids of the conversation up to its next turn, with this side's own answers so far."""
+        return encode_turns(self.engine, record, self.before)
 
     def answer(self, prompt: Sequence[int], sequence: int) -> TimeSample:
         """Answer once with the ordinary clock. sequence: keys the noise."""

@@ -18,6 +18,7 @@ from specframe.planning.rank_paths import (
     most_worth_first,
     sequoia,
 )
+from specframe.prompts.questions import conversation
 from specframe.prompts.reader import BUILTIN
 from specframe.registry import Range
 from specframe.session.manifest import write_json
@@ -129,7 +130,8 @@ def _count(job: Job, counts: RankCounts) -> int:
     with PromptProgress("calibrate", total=len(records), done=0) as progress:
         for number, record in enumerate(records, start=1):
             try:
-                progress.add_tokens(calibrator.count(record.turns[0], sequence=number - 1))
+                prompt = conversation(job.engine, record, [])
+                progress.add_tokens(calibrator.count(prompt, sequence=number - 1))
             except ConfigError as error:
                 skipped += 1
                 sys.stderr.write(f"specframe: prompt {number}: {' '.join(str(error).split())}\n")

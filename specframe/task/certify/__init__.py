@@ -9,7 +9,8 @@ from typing import Annotated
 
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.law.sampling import GREEDY_BELOW
-from specframe.prompts.reader import read_prompts
+from specframe.prompts.questions import conversation
+from specframe.prompts.reader import PromptRecord
 from specframe.registry import Range
 from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
@@ -135,15 +136,22 @@ class Certify(Task):
         return no_coin_twice(self._at(job, self._warm(job)), texts)
 
     def _texts(self, job: Job) -> Texts:
-        texts = self.texts if job.prompt is None else [job.prompt]
-        if job.prompts is not None:
-            texts = [record.turns[0] for record in read_prompts(job.prompts)[: len(self.texts)]]
-        encoded = [job.engine.encode(text) for text in texts]
+        records = [PromptRecord(turns=(text,)) for text in self.texts]
+        if job.prompt is not None or job.prompts is not None:
+            records = job.records()[: len(self.texts)]
         return Texts(
-            prompts=[tokens or [0] for tokens in encoded],
+            prompts=[self._encoded(job, record) for record in records],
             max_new_tokens=self.tokens,
             max_gap=self.max_gap,
         )
+
+    def _encoded(self, job: Job, record: PromptRecord) -> list[int]:
+        try:
+            return job.engine.encode(conversation(job.engine, record, []))
+        except ConfigError:
+            if job.prompt is not None or job.prompts is not None:
+                raise
+            return [0]  # a small vocabulary may have nothing of a text of ours
 
     def _toy(self, job: Job, temperature: float, *more: str) -> Engine:
         """The same tree, rule, cache and sampling on a tabulated target, with a drafter for it.

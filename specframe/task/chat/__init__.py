@@ -31,17 +31,14 @@ class Chat(Task):
     """Answers what is typed, or piped in with one line a turn, and remembers the conversation.
 
     The turns go through the model's chat template; without one they are joined by blank lines.
-    `prompt=` is the first turn, and `system` is the system prompt. `colour` and `show_rejected` are
-    those of task=generate. A turn that does not fit the context is reported in one line and left
-    out.
+    `prompt=` is the first turn, and `chat.system` is the system prompt. `colour` and
+    `show_rejected` are those of task=generate. A turn that does not fit the context is reported in
+    one line and left out.
 
     The run leaves generations.jsonl (one object a turn, as task=generate writes) and metrics.json.
     """
 
-    def __init__(
-        self, *, system: str | None, colour: Colour, show_rejected: bool | Literal["auto"]
-    ) -> None:
-        self.system = system
+    def __init__(self, *, colour: Colour, show_rejected: bool | Literal["auto"]) -> None:
         self.colour = colour
         self.show_rejected = show_rejected
 
@@ -56,7 +53,7 @@ class Chat(Task):
     def run(self, job: Job) -> int:
         display = Display(colour=self.colour)
         rejected = display.shows_rejected(self.show_rejected)
-        dialogue = Dialogue(engine=job.engine, system=self.system, show_rejected=rejected)
+        dialogue = Dialogue(engine=job.engine, show_rejected=rejected)
         display.legend(rejected=rejected)
         with ChatFiles(job) as files:
             try:

@@ -12,7 +12,8 @@ from typing import Any
 from specframe.measure.meter import Meter
 from specframe.measure.metrics import Metrics
 from specframe.prompts.questions import conversation
-from specframe.session.engine import Engine, Prompt
+from specframe.prompts.reader import PromptRecord
+from specframe.session.engine import Engine
 from specframe.session.events import Event
 from specframe.session.generation import Generation
 from specframe.terminal.answer import Display
@@ -25,7 +26,6 @@ class Dialogue:
     """A conversation so far."""
 
     engine: Engine
-    system: str | None  # the system prompt
     show_rejected: bool  # whether answers show the tokens that were rejected
     turns: list[str] = field(default_factory=list)  # of the user
     answers: list[str] = field(default_factory=list)  # of the model, one for each turn
@@ -41,8 +41,8 @@ class Dialogue:
         Raises ConfigError for a turn that does not fit the context, and KeyboardInterrupt where the
         answer was interrupted before it had any text. Neither adds anything.
         """
-        prompt = self._prompt([*self.turns, turn])
-        tokens = self.engine.encode(prompt)
+        record = PromptRecord(turns=(*self.turns, turn))
+        tokens = self.engine.encode(conversation(self.engine, record, self.answers))
         answer = _Answer(prompt_tokens=tokens)
         meter = Meter(self.engine.components.target.device)
         meter.begin()
@@ -60,18 +60,6 @@ class Dialogue:
         self.turns.append(turn)
         self.answers.append(generation.text)
         return generation, metrics
-
-    def _prompt(self, turns: list[str]) -> Prompt:
-        prompt = conversation(self.engine, turns, self.answers)
-        if self.system is None:
-            return prompt
-        tokenizer = self.engine.components.target.tokenizer
-        if self.engine.settings.raw or tokenizer is None or tokenizer.chat_template is None:
-            return f"{self.system}\n\n{prompt}"
-        turns_so_far = (
-            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        )
-        return [{"role": "system", "content": self.system}, *turns_so_far]
 
 
 @dataclass

@@ -151,7 +151,7 @@ class Profile(Task):
         try:
             calibration = json.loads(Path(self.calibration).read_text(encoding="utf-8"))
             shares = accuracy_from(calibration, job.engine, job.config)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"task.calibration={self.calibration}: no calibration.json of task=calibrate "
                 f"({error}); make one, or give null"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from specframe.drafting.builder import TreeBuilder
-from specframe.errors import ConfigError, IncompatibleComponents
+from specframe.errors import ConfigError, IncompatibleComponents, describe_error
 from specframe.law.sampling import Sampling
 from specframe.law.streams import Streams
 from specframe.lookup.foresight import Prospect
@@ -81,13 +81,23 @@ def read_record(folder: Path) -> Record:
     answers = []
     for line in index.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
-            entry = json.loads(line)
-            names = ("id", "category", "prompt_tokens", "tokens", "limit", "capacity")
-            values = {name: entry[name] for name in names}
-            answers.append(RecordedAnswer(**values, file=folder / entry["file"]))
+            answers.append(_answer(line, folder))
     if not any(len(answer.tokens) > 1 for answer in answers):
         raise ConfigError(f"{_KEY}={folder}: no answer of two tokens was recorded")
     return Record(folder=folder, settings=settings, answers=answers)
+
+
+def _answer(line: bytes, folder: Path) -> RecordedAnswer:
+    names = ("id", "category", "prompt_tokens", "tokens", "limit", "capacity")
+    try:
+        entry = json.loads(line)
+        values = {name: entry[name] for name in names}
+        return RecordedAnswer(**values, file=folder / entry["file"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"{_KEY}={folder}: a line of {ANSWERS_FILE} is no answer ({describe_error(error)}); "
+            "record it again"
+        ) from None
 
 
 class RecordedPosition:
