@@ -22,6 +22,7 @@ from specframe.cli import main
 from specframe.compose import catalogue
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
+from specframe.storage.run_folder import RunFolder
 from specframe.sweep import extras
 
 REPOSITORY = Path(specframe.__file__).parents[1]
@@ -117,8 +118,10 @@ def _job(configs: list[dict[str, object]]) -> Callable[..., None]:
         97: BrokenPipeError(),
     }
 
-    def run(cfg: DictConfig, *, output_dir: Path) -> None:
+    def run(cfg: DictConfig, *, output_dir: Path, folder: RunFolder | None) -> None:
         assert output_dir.is_dir()
+        assert folder is not None
+        assert folder.path == output_dir.absolute()
         if cfg.seed in raised:
             raise raised[cfg.seed]
         content = OmegaConf.to_container(cfg, resolve=True)
@@ -276,10 +279,11 @@ def test_a_sweep_without_mishap_ends_with_0(command: Command) -> None:
     assert "2 ok, 0 skipped, 0 failed\n" in command("-m", "experiment=named_sweep").out
 
 
-def test_an_appended_key_skips_its_point_of_a_sweep(command: Command) -> None:
+def test_an_appended_key_fails_its_point_of_a_sweep(command: Command) -> None:
     result = command("-m", "seed=1,2", "+tree.dpeth=6")
     assert (result.code, result.configs) == (1, [])
-    assert "0 ok, 2 skipped, 0 failed\n" in result.out
+    assert "0 ok, 0 skipped, 2 failed\n" in result.out
+    assert result.out.count("tree.dpeth: tree=chain has no field") == 2
 
 
 def test_an_interrupted_sweep_lists_what_was_finished(command: Command) -> None:

@@ -68,9 +68,9 @@ ALLOWED: dict[str, str] = {
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session target.base train.base types",
     "compose": "*.base capture components costs errors law planning plugins prompts records "
-    "registry session types",
-    "sweep": "errors",
-    "cli": "compose errors plugins sweep",
+    "registry session storage types",
+    "sweep": "errors storage",
+    "cli": "compose errors plugins storage sweep",
     "testing": "*",  # suites of real components; nothing imports it
     # The words of the axes.
     "accept": "*.base capture law registry types",
@@ -101,6 +101,7 @@ ORDER: dict[str, str] = {
     "kernel": "library mapped_files reordered_linear onednn packed_linear fastest_kernel trunk",
     "lookup": "trie foresight continuation_tree suffix_automaton datastore ngram_pool "
     "lookahead_window",
+    "storage": "cache_folder system_errors folder_lock run_folder lines",
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
     "tables page result_file readme_tables results",
@@ -123,7 +124,7 @@ OUTSIDE: dict[str, str] = {
 WITHOUT_TORCH = (
     "__main__ cli errors registry plugins ext compose.binding compose.catalogue "
     "compose.hydra_errors compose.nested_options compose.key_check compose.explain "
-    "compose.overrides sweep.* terminal.log tracker.*"
+    "compose.overrides sweep.* storage.* terminal.log tracker.*"
 )
 
 

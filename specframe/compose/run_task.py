@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -16,8 +17,11 @@ from specframe.compose.build import load, plan
 from specframe.compose.overrides import replaced
 from specframe.session.engine import Engine
 from specframe.session.manifest import recorded
+from specframe.storage.run_folder import RunFolder
 from specframe.task.base import Job
 from specframe.tree.base import explanation_of
+
+_FREE = ("expects", "objective")  # keys that no result depends on
 
 
 def _notices(parts: Components) -> list[str]:
@@ -26,8 +30,11 @@ def _notices(parts: Components) -> list[str]:
     return [notice for notice in notices if notice]
 
 
-def run(config: DictConfig, *, output_dir: Path) -> None:
-    """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0."""
+def run(config: DictConfig, *, output_dir: Path, folder: RunFolder | None = None) -> None:
+    """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0.
+
+    folder: the locked `output_dir`, which then has a record of the run; None leaves none.
+    """
     checked = replace(plan(config), reuse_drafters=True)
     task = checked.bound["task"].make()
     task.check(checked.config)
@@ -51,7 +58,14 @@ def run(config: DictConfig, *, output_dir: Path) -> None:
     parts = None if engine is None else engine.components
     for notice in [] if parts is None else _notices(parts):
         sys.stderr.write(f"specframe: {notice}\n")
-    with recorded(output_dir, engine=engine, config=checked.config):
+    with ExitStack() as records:
+        if folder is not None:
+            free = {*_FREE, *(f"task.{key}" for key in task.free)}
+            outputs = {f"task.{key}" for key in task.outputs}
+            records.enter_context(folder.recorded(free=free, outputs=outputs))
+        records.enter_context(recorded(output_dir, engine=engine, config=checked.config))
         code = task.run(job)
     if code:
         raise SystemExit(code)
+    if folder is not None:
+        folder.finish()

@@ -14,7 +14,8 @@ from pathlib import Path
 from filelock import FileLock
 from omegaconf import DictConfig
 
-from specframe.errors import ConfigError, IncompatibleComponents, describe_error
+from specframe.errors import ConfigError, IncompatibleComponents, NoHead, describe_error
+from specframe.storage.system_errors import system_sentence
 from specframe.sweep import resume
 from specframe.sweep.point import FAILED, OBJECTIVE, OK, SKIPPED, PlannedPoint, PointRecord
 from specframe.sweep.point_numbers import numbers_in
@@ -69,15 +70,19 @@ def _run(work: Callable[[], None], point: PlannedPoint, sweeper: Sweeper) -> Non
     trace.unlink(missing_ok=True)
     try:
         work()
-    except (ConfigError, IncompatibleComponents) as exc:
+    except (IncompatibleComponents, NoHead) as exc:
         status, reason, error = SKIPPED, " ".join(str(exc).split()), exc
+    except ConfigError as exc:  # a mistake in a value, unlike words that do not go together
+        status, reason, error = FAILED, " ".join(str(exc).split()), exc
     except SystemExit as exc:
         if exc.code:  # a task's verdict, such as certify's
             status, reason = FAILED, f"exit code {exc.code}{_first_error(point.directory)}"
             error = RuntimeError(reason)
     except Exception as exc:
-        status, reason, error = FAILED, describe_error(exc), exc
-        trace.write_text(traceback.format_exc(), encoding="utf-8")
+        sentence = system_sentence(exc)
+        status, reason, error = FAILED, sentence or describe_error(exc), exc
+        if sentence is None:
+            trace.write_text(traceback.format_exc(), encoding="utf-8")
     point.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
     if error is not None and sweeper.optimises:
         raise error

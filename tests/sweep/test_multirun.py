@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from pyarrow import parquet
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, IncompatibleComponents, NoHead
 from specframe.sweep.order import by_weights
 from specframe.sweep.point import (
     FAILED,
@@ -134,7 +134,9 @@ def test_half_a_record_is_none(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (ConfigError("no"), SKIPPED),
+        (IncompatibleComponents("no"), SKIPPED),
+        (NoHead("no"), SKIPPED),
+        (ConfigError("no"), FAILED),
         (RuntimeError("no"), FAILED),
         (SystemExit(1), FAILED),
         (SystemExit(0), OK),
@@ -147,7 +149,7 @@ def test_one_that_optimises_is_told_of_failures(
     assert run_point(raises(error), here, BASIC) is None
     if status == OK:
         return
-    with pytest.raises((ConfigError, RuntimeError), match=r"no|exit code 1"):
+    with pytest.raises((ValueError, RuntimeError), match=r"no|exit code 1"):
         run_point(raises(error), here, OPTUNA)
     (point,) = points_of(tmp_path, "this")
     assert point.status == status
@@ -207,7 +209,7 @@ def swept(folder: Path) -> list[PointRecord]:
     }
     found = {"overall": overall, "categories": {"qa": overall}, "num_errors": 0}
     two = place(folder, 1, tree={"name": "chain", "depth": 4, "paths": [[0], [1]]})
-    run_point(leaves(folder, 1, found, "summary.json"), two, BASIC)
+    run_point(leaves(folder, 1, found, "metrics.json"), two, BASIC)
     run_point(raises(RuntimeError("out of\nmemory")), place(folder, 2, prompt="a, b"), BASIC)
     return points_of(folder, "this")
 

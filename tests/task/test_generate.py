@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,10 +39,13 @@ def run(
     overrides: Sequence[str] = (),
     prompt: str | None = None,
     prompts: str | None = None,
+    again: bool = False,
     **options: Any,
 ) -> int:
-    """Run the task on a toy engine; prompts: content of a JSONL file."""
+    """Run the task on a toy engine; prompts: content of a JSONL file; again: in a used folder."""
     path = None
+    if not again:
+        shutil.rmtree(folder / "run", ignore_errors=True)
     if prompts is not None:
         path = folder / "prompts.jsonl"
         path.write_text(prompts, encoding="utf-8")
@@ -306,7 +310,10 @@ def test_on_a_terminal_and_in_a_pipe(tmp_path: Path, command: Command) -> None:
     text = lines(tmp_path)[0]["text"]
     struck = re.sub(r"\x1b\[9;31m[^\x1b]*\x1b\[0m", "", shown)
     assert f"\n{text}\n" in re.sub(r"\x1b\[[\d;]*m|\r", "", struck)
-    piped = command(*words[3:])
+    again = command(*words[3:])
+    assert (again.code, again.out) == (0, ""), again.err
+    assert again.err.endswith("is complete, with this very configuration; nothing is done again\n")
+    piped = command(*words[3:], f"hydra.run.dir={tmp_path}/piped")
     assert piped.code == 0
     assert CONTROL.search(piped.out + piped.err) is None
     assert f"\n{text}\n" in piped.out

@@ -102,7 +102,7 @@ def test_lossy_rules_have_their_bill(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "baseline": {"target_logprob": -0.5},
         "scores": {"number": {"num_judged": 4, "method": 0.25, "baseline": 0.75}},
     }
-    (folder / "summary.json").write_text(json.dumps({"overall": overall}), encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps({"overall": overall}), encoding="utf-8")
     page = report(tmp_path / "runs", monkeypatch)
     for expected in ("Speed against quality", "typical, lossy", "50.0 %", "-0.250", "plain 75 %"):
         assert expected in page, expected

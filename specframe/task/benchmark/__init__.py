@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from specframe.measure.bootstrap import Bootstrap
 from specframe.prompts.reader import PromptRecord
@@ -54,10 +54,12 @@ class Benchmark(Task):
     are reported apart.
 
     The run leaves rows.jsonl (one line a prompt, on the disk before the next prompt starts),
-    summary.json and table.csv. The same command with the same hydra.run.dir goes on after a kill;
+    metrics.json and table.csv. The same command with the same hydra.run.dir goes on after a kill;
     another configuration is refused. The exit code is 1 if a prompt could not be answered, if a
     rule that must give the exact text did not, or if the split misses more than 2 % of its time.
     """
+
+    free: ClassVar[tuple[str, ...]] = ("resamples", "confidence")
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class Benchmark(Task):
     def _report(
         self, job: Job, rows: Sequence[Row], comparison: Comparison | None, head: dict[str, Any]
     ) -> BenchmarkVerdict:
-        """Write and print what the rows say. head: first keys of summary.json."""
+        """Write and print what the rows say. head: first keys of metrics.json."""
         numbers = summary(rows, bootstrap=self.bootstrap, engine=job.engine)
         verdict = verdict_of(rows, engine=job.engine, config=job.config, numbers=numbers)
         written = {**head, **numbers}
@@ -138,7 +140,7 @@ class Benchmark(Task):
             judge_sides(summaries, comparison.sides, verdict)
             written["comparison"] = comparison.as_dict(summaries)
             printed = comparison_printout(comparison, summaries) or printed
-        write_json(job.output_dir / "summary.json", {**written, **verdict.as_dict()})
+        write_json(job.output_dir / "metrics.json", {**written, **verdict.as_dict()})
         write_csv(job.output_dir / "table.csv", csv_rows(numbers))
         show(printed, verdict, folder=job.output_dir)
         return verdict
