@@ -105,7 +105,7 @@ ORDER: dict[str, str] = {
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs groups lossiness cells charts reasons paired "
     "tables page result_file readme_tables results",
-    "session": "batched events stopping lane engine warmup manifest",
+    "session": "batched events stopping lane engine warmup manifest run_state",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides peer_side lineup "
     "rows contest scoreboard verdict comparison printout",

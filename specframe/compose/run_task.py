@@ -16,7 +16,7 @@ from specframe.components import Components
 from specframe.compose.build import load, plan
 from specframe.compose.overrides import replaced
 from specframe.session.engine import Engine
-from specframe.session.manifest import recorded
+from specframe.session.run_state import recorded
 from specframe.storage.run_folder import RunFolder
 from specframe.task.base import Job
 from specframe.tree.base import explanation_of
@@ -67,5 +67,5 @@ def run(config: DictConfig, *, output_dir: Path, folder: RunFolder | None = None
         code = task.run(job)
     if code:
         raise SystemExit(code)
-    if folder is not None:
+    if folder is not None and task.repeatable:
         folder.finish()

@@ -100,9 +100,11 @@ class RunFolder:
                     raise self._refused(key, there)
         for key, digest in record["inputs"].items():
             if self._digest(key, there.get(key)) != digest:
+                named = there.get(key)
+                shown = named if isinstance(named, str) else _short(named)
                 raise ConfigError(
-                    f"{self._shown()}: what {key}={_short(there.get(key))} names has changed since "
-                    "the run that is there; give the old content, or another folder"
+                    f"{self._shown()}: what {key}={shown} names has changed since the run that is "
+                    "there; give the old content, or another folder"
                 )
         return bool(record["complete"]) and same
 

@@ -62,6 +62,9 @@ class Task(ABC):
     # Options that name files which it writes itself: their content is no input of the run.
     outputs: ClassVar[tuple[str, ...]] = ()
 
+    # Whether the same configuration would do the same again, so that a finished run is complete.
+    repeatable: ClassVar[bool] = True
+
     def check(self, config: dict[str, Any]) -> None:
         """Refuse what this task cannot do with the resolved configuration. No model is loaded yet.
 

@@ -29,10 +29,13 @@ def specframe(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def report(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    """The page about a folder."""
-    out = f"hydra.run.dir={folder}-report"
+    """The page about a folder, in a new folder of its own."""
+    place = f"{folder}-report"
+    while Path(place).exists():
+        place += "-again"
+    out = f"hydra.run.dir={place}"
     assert specframe(monkeypatch, "task=report", f"task.runs={folder}", out, *words) == 0
-    return Path(f"{folder}-report/report.html").read_text(encoding="utf-8")
+    return Path(f"{place}/report.html").read_text(encoding="utf-8")
 
 
 class _Links(HTMLParser):

@@ -12,7 +12,7 @@ from specframe.law.sampling import GREEDY_BELOW
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
 from specframe.session.engine import Engine
-from specframe.session.manifest import recorded
+from specframe.session.run_state import recorded
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
 from specframe.task.certify.enumeration import TooManyBranches

@@ -38,6 +38,7 @@ class Chat(Task):
     The run leaves generations.jsonl (one object a turn, as task=generate writes) and metrics.json.
     """
 
+    repeatable: ClassVar[bool] = False  # what is typed is in no configuration
     free: ClassVar[tuple[str, ...]] = ("colour", "show_rejected")
 
     def __init__(
