@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock
@@ -55,8 +55,12 @@ def run_point(work: Callable[[], None], point: PlannedPoint, sweeper: Sweeper) -
     # Two points of one configuration may run at once, in two processes.
     with FileLock(point.directory / ".lock"):
         record = resume.finished(point)
+        taken = resume.taken(point)
         if record is not None:
             resume.adopt(record, point)
+        elif taken is not None:
+            _refuse(point, taken, sweeper)
+            return None
         else:
             _run(work, point, sweeper)
     return _objective(point, sweeper.objective) if sweeper.optimises else None
@@ -86,6 +90,15 @@ def _run(work: Callable[[], None], point: PlannedPoint, sweeper: Sweeper) -> Non
     point.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
     if error is not None and sweeper.optimises:
         raise error
+
+
+def _refuse(point: PlannedPoint, taken: str, sweeper: Sweeper) -> None:
+    """Record that a point failed since its folder is another's, in a folder inside that one."""
+    inside = point.directory / f"refused-{point.config_hash}"
+    inside.mkdir(exist_ok=True)
+    replace(point, directory=inside).ended(FAILED, taken, seconds=0.0).write()
+    if sweeper.optimises:
+        raise ConfigError(taken)
 
 
 def _first_error(directory: Path) -> str:

@@ -108,7 +108,8 @@ def test_a_point_is_done_once(tmp_path: Path) -> None:
     held = PointRecord.read(here.directory)
     assert held is not None
     assert (held.status, held.reused, held.command) == (OK, True, "later")
-    run_point(raises(RuntimeError("boom")), replace(here, config_hash="another"), BASIC)
+    (here.directory / "metrics.json").unlink()
+    run_point(raises(RuntimeError("boom")), here, BASIC)
     after = PointRecord.read(here.directory)
     assert after is not None
     assert (after.status, after.reason) == (FAILED, "RuntimeError: boom")
@@ -119,6 +120,35 @@ def test_a_point_is_done_once(tmp_path: Path) -> None:
     ran = []
     run_point(lambda: ran.append(1), here, BASIC)
     assert ran, "a point without its numbers is not finished"
+
+
+def test_a_point_whose_folder_is_anothers_fails_and_leaves_it(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    run_point(leaves(tmp_path, 0, {"acceptance_length": 2.0}, "metrics.json"), here, BASIC)
+    before = (here.directory / "status.json").read_bytes()
+    config = {**here.config, "seed": 9}
+    other = replace(here, config=config, config_hash="another", command="later", number=1)
+    run_point(raises(AssertionError("the folder is taken")), other, BASIC)
+    assert (here.directory / "status.json").read_bytes() == before
+    (point,) = points_of(tmp_path, "later")
+    assert (point.status, point.number) == (FAILED, 1)
+    assert point.reason.endswith(
+        ": the point in p0 has seed=0, this one has 9; give another folder, or leave "
+        "hydra.sweep.subdir out"
+    )
+    with pytest.raises(ConfigError, match="the point in p0 has seed=0"):
+        run_point(raises(AssertionError()), other, OPTUNA)
+
+
+def test_a_full_disk_is_a_sentence_and_no_traceback(tmp_path: Path) -> None:
+    full = OSError(28, "No space left on device", "out.bin")
+    run_point(raises(full), place(tmp_path), BASIC)
+    (point,) = points_of(tmp_path, "this")
+    assert (point.status, point.reason) == (
+        FAILED,
+        "out.bin: no space is left on the device; free some, or give another place",
+    )
+    assert not (Path(point.directory) / "traceback.txt").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"status": "ok"}'])
