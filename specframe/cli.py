@@ -26,14 +26,16 @@ from specframe.compose.key_check import check_keys, check_unambiguous
 from specframe.compose.literal_words import check_encodable, for_hydra
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
 from specframe.plugins import bootstrap
+from specframe.storage.run_folder import RunFolder
+from specframe.storage.system_errors import standard_streams, system_sentence
 from specframe.sweep.extras import check_installed
-from specframe.sweep.multirun import exit_with, place_of, point_ended, sweeping
-from specframe.sweep.outcome import FAILURE, print_outcome
+from specframe.sweep.multirun import exit_with, place_of, point_ended, run_folder, sweeping
+from specframe.sweep.outcome import BROKEN_PIPE, FAILURE, end_command
 from specframe.sweep.point import OBJECTIVE, PlannedPoint
 from specframe.sweep.resume import finished, resume_command
 from specframe.sweep.run_point import Sweeper, check_direction, run_point
 
-USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes
+USER_ERROR, INTERRUPTED = 2, 130  # exit codes
 USER_ERRORS = (ConfigError, IncompatibleComponents, MissingResource, FileNotFoundError)
 # Hydra's flags that take a value; all others stand alone.
 VALUE_FLAGS = (
@@ -68,10 +70,18 @@ class HydraJob:
 
         def work() -> None:
             check_direction(settings.sweeper, sweeper.objective)
-            self._run(cfg, directory)
+            with RunFolder(directory, config=point.config, named_by="hydra.sweep.dir") as folder:
+                self._run(cfg, directory, folder)
 
         start = time.monotonic()
-        objective = run_point(work, point, sweeper)
+        try:
+            objective = run_point(work, point, sweeper)
+        except OSError as exc:  # its record cannot be written; other points may fare better
+            sentence = system_sentence(exc)
+            if sentence is None or sweeper.optimises or not exit_with(FAILURE):
+                raise
+            _say(f"point {point.number} has no record: {sentence}")
+            return None
         if not note:
             point_ended(time.monotonic() - start)
         return objective
@@ -82,7 +92,7 @@ class HydraJob:
         An error is not raised: Hydra would then not call its callbacks for the end of the run.
         """
         try:
-            self._run(cfg, directory)
+            self._run(cfg, directory, run_folder())
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"what was finished is in {directory}") from None
         except BrokenPipeError:
@@ -92,13 +102,14 @@ class HydraJob:
         except Exception as exc:
             if self.full_error:
                 raise
-            if isinstance(exc, (*USER_ERRORS, *COMPOSITION_ERRORS)):
-                return _say(_one_line(exc))
+            sentence = _sentence(exc)
+            if sentence is not None:
+                return _say(sentence)
             traceback.print_exc()
             return FAILURE
         return 0
 
-    def _run(self, cfg: DictConfig, directory: Path) -> None:
+    def _run(self, cfg: DictConfig, directory: Path, folder: RunFolder | None) -> None:
         settings = HydraConfig.get()
         if settings.job.config_name == CONFIG_NAME:
             loader = GlobalHydra.instance().config_loader()
@@ -106,36 +117,38 @@ class HydraJob:
             check_unambiguous(list(settings.overrides.task), loader)
         from specframe.compose import run_task
 
-        run_task.run(cfg, output_dir=directory)
+        run_task.run(cfg, output_dir=directory, folder=folder)
 
 
 def main() -> None:
     """Entry point of `python -m specframe` and of the script; always ends by SystemExit.
 
-    Codes: 1 a failure, or a point of a sweep that is not ok; 2 a user's mistake; 130 Ctrl-C.
+    Codes: 1 a failure, or a point of a sweep that failed; 2 a user's mistake; 130 Ctrl-C.
     """
+    if closed := standard_streams():
+        raise SystemExit(_say(closed))
     full_error = os.environ.get(FULL_ERROR) == "1"
     given = list(sys.argv)
     with sweeping() as sweep, callback_failures(_callback_failed), errors_raised(), _flags_first():
         job = HydraJob(command=sweep.command, full_error=full_error)
         try:
             code = _compose_and_run(job)
-            code = print_outcome(sweep, code or sweep.code)
-            sys.stdout.flush()
+            code = code or sweep.code
         except KeyboardInterrupt as exc:
-            print_outcome(sweep, INTERRUPTED)
+            end_command(sweep, INTERRUPTED)
             notes = [str(exc), resume_command(given, sweep.directory)]
             text = "; ".join(["interrupted", *filter(None, notes)])
-            code = _say(text, INTERRUPTED, kind="")
+            raise SystemExit(_say(text, INTERRUPTED, kind="")) from None
         except BrokenPipeError:
-            # The reader (head, less) has gone. Python would report that again as it closes stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = BROKEN_PIPE
-        except Exception:  # a launcher's own, such as a worker that was killed
-            if full_error or sweep.directory is None:
+        except Exception as exc:  # Hydra's, or a launcher's, such as a worker that was killed
+            sentence = system_sentence(exc)
+            if full_error or (sentence is None and sweep.directory is None):
                 raise
-            traceback.print_exc()
-            code = print_outcome(sweep, FAILURE)
+            if sentence is None:
+                traceback.print_exc()
+            code = FAILURE if sentence is None else _say(sentence)
+        code = end_command(sweep, code)
     raise SystemExit(code)
 
 
@@ -162,6 +175,9 @@ def _compose_and_run(job: HydraJob) -> int:
         )
         decorate(job)()
     except SystemExit as exc:
+        reason: object = exc.code
+        if isinstance(reason, ConfigError):  # a folder that is refused
+            return _say(_one_line(reason))
         return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
     except USER_ERRORS as exc:
         if job.full_error:
@@ -181,6 +197,13 @@ def _one_line(exc: BaseException) -> str:
     if isinstance(exc, FileNotFoundError) and exc.filename is not None:
         return f"no such file: {exc.filename}"
     return " ".join(str(exc).split()) or type(exc).__name__
+
+
+def _sentence(exc: Exception) -> str | None:
+    """The one line for a user's mistake or the system's refusal; None for a fault of ours."""
+    if isinstance(exc, (*USER_ERRORS, *COMPOSITION_ERRORS)):
+        return _one_line(exc)
+    return system_sentence(exc)
 
 
 def _say(text: str, code: int = USER_ERROR, *, kind: str = "error: ") -> int:

@@ -24,7 +24,10 @@ from specframe.compose import catalogue
 from specframe.compose.literal_words import as_typed, for_hydra
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError, IncompatibleComponents, MissingResource
+from specframe.storage.folder_lock import FolderLock
+from specframe.storage.run_folder import RunFolder
 from specframe.sweep import extras
+from specframe.sweep.point import PointRecord
 
 REPOSITORY = Path(specframe.__file__).parents[1]
 OPTIONS = {
@@ -118,10 +121,12 @@ def _job(configs: list[dict[str, object]]) -> Callable[..., None]:
         95: KeyboardInterrupt(),
         96: SystemExit(1),
         97: BrokenPipeError(),
+        98: OSError(28, "No space left on device", "out.bin"),
     }
 
-    def run(cfg: DictConfig, *, output_dir: Path) -> None:
+    def run(cfg: DictConfig, *, output_dir: Path, folder: RunFolder | None) -> None:
         assert output_dir.is_dir()
+        assert cfg.seed == 99 or (folder is not None and folder.path == output_dir.absolute())
         if cfg.seed in raised:
             raise raised[cfg.seed]
         content = OmegaConf.to_container(cfg, resolve=True)
@@ -371,10 +376,11 @@ def test_a_sweep_without_mishap_ends_with_0(command: Command) -> None:
     assert "2 ok, 0 skipped, 0 failed\n" in command("-m", "experiment=named_sweep").out
 
 
-def test_an_appended_key_skips_its_point_of_a_sweep(command: Command) -> None:
+def test_an_appended_key_fails_its_point_of_a_sweep(command: Command) -> None:
     result = command("-m", "seed=1,2", "+tree.dpeth=6")
     assert (result.code, result.configs) == (1, [])
-    assert "0 ok, 2 skipped, 0 failed\n" in result.out
+    assert "0 ok, 0 skipped, 2 failed\n" in result.out
+    assert result.out.count("tree.dpeth: tree=chain has no field") == 2
 
 
 def test_an_interrupted_sweep_lists_what_was_finished(command: Command) -> None:
@@ -406,6 +412,159 @@ def test_the_same_sweep_again_does_only_what_is_left(command: Command) -> None:
     assert "finished before" not in changed.out
     assert changed.out.splitlines()[-2] == "2 ok, 0 skipped, 0 failed"
     assert len(list(Path("mine").glob("*/status.json"))) == 6
+
+
+@pytest.mark.parametrize(("seeds", "code"), [("1,90", 0), ("90", 0), ("1,91", 1), ("1,94", 1)])
+def test_a_skipped_point_is_no_failure(command: Command, seeds: str, code: int) -> None:
+    result = command("-m", f"seed={seeds}")
+    assert result.code == code, result
+    assert f"{seeds.count('90')} skipped, {code} failed\n" in result.out
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_folder_is_refused_before_hydra_writes_there(command: Command) -> None:
+    words = ("hydra.run.dir=mine", "tree=dynamic")
+    assert command(*words).code == 0
+    with RunFolder(Path("mine"), config=plain(*words), named_by="x") as folder:
+        with folder.recorded(free={"raw"}, outputs=()):
+            Path("mine/metrics.json").write_text("{}")
+        folder.finish()
+    before = snapshot(Path("mine"))
+    told = "hydra.run.dir=mine: the run that is there has {}; give the old value, or another folder"
+    for word, differs in (
+        ("seed=3", "seed=0, this one has 3"),
+        ("tree.depth=7", "tree.depth=5, this one has 7"),
+        ("tree=chain", 'tree.name="dynamic", this one has "chain"'),
+        ("experiment=deep", "tree.depth=5, this one has 7"),
+    ):
+        kept = [each for each in words if each.partition("=")[0] != word.partition("=")[0]]
+        assert command(*kept, word).line == told.format(differs)
+    again = command(*words)
+    assert (again.code, again.out, again.configs) == (0, "", [])
+    assert again.err == (
+        "specframe: the run in mine is complete, with this very configuration; nothing is done "
+        "again\n"
+    )
+    assert snapshot(Path("mine")) == before
+    # A key that changes no result, or only names the folder or who hears of it.
+    assert command(*words, "raw=true").configs
+    assert command(*words, "objective=speedup").configs == []
+
+
+def plain(*words: str) -> dict[str, object]:
+    config = OmegaConf.to_container(compose([word for word in words if "hydra" not in word]))
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items() if key != "objective"}
+
+
+def test_a_folder_in_use_is_refused_in_one_line(command: Command) -> None:
+    busy = "{}=mine: another command is writing to this folder; wait for it, or give another one"
+    with RunFolder(Path("mine"), config={}, named_by="x"):
+        assert command("hydra.run.dir=mine").line == busy.format("hydra.run.dir")
+    with FolderLock(Path("mine"), name=".sweep.lock", named_by="x"):
+        line = command("-m", "seed=1,2", "hydra.sweep.dir=mine").line
+        assert line == busy.format("hydra.sweep.dir")
+        assert list(Path("mine").glob("*.csv")) == []
+    assert command("-m", "seed=1,2", "hydra.sweep.dir=mine").code == 0
+
+
+def test_a_process_of_another_device_shares_its_runs_folder(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunFolder(Path("mine"), config={}, named_by="x"):
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        result = command("hydra.run.dir=mine", "seed=99")
+        assert (result.code, len(result.configs)) == (0, 1), result
+        monkeypatch.setenv("LOCAL_RANK", "0")
+        assert "another command is writing" in command("hydra.run.dir=mine").line
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("file", "a file is there where a folder is wanted"),
+        ("file/run", "a part of this path is a file and no folder"),
+        ("loop/run", "its symbolic links lead in a circle"),
+        ("x" * 300, "the name is too long"),
+    ],
+)
+@pytest.mark.parametrize("key", ["hydra.run.dir", "hydra.sweep.dir"])
+def test_a_place_that_cannot_be_written(
+    command: Command, place: str, reason: str, key: str
+) -> None:
+    Path("file").write_text("mine")
+    Path("loop").symlink_to("loop")
+    line = command(*(["-m", "seed=1,2"] if "sweep" in key else []), f"{key}={place}").line
+    assert line.startswith(f"{key}={place}: {reason}; give ")
+    assert Path("file").read_text() == "mine"
+
+
+def test_a_read_only_place(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, *args: object, **kwargs: object) -> None:
+        raise OSError(30, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    assert command("hydra.run.dir=mine").line == (
+        "hydra.run.dir=mine: the file system is read-only; give another place"
+    )
+
+
+def test_a_disk_that_fills_up_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "no space is left on the device; free some, or give another place"
+    assert command("seed=98").line == f"out.bin: {full}"
+    result = command("-m", "seed=1,98,2")
+    assert (result.code, [config["seed"] for config in result.configs]) == (1, [1, 2])
+    assert "Traceback" not in result.err
+    assert f"out.bin: {full}" in result.out
+    write = PointRecord.write
+
+    def fails(self: PointRecord) -> None:
+        if self.number == 1:
+            raise OSError(28, "No space left on device", "status.json")
+        write(self)
+
+    monkeypatch.setattr(PointRecord, "write", fails)
+    result = command("-m", "seed=1,5,2")
+    assert (result.code, [config["seed"] for config in result.configs]) == (1, [1, 5, 2])
+    assert f"specframe: error: point 1 has no record: status.json: {full}\n" in result.err
+    assert "2 ok, 0 skipped, 0 failed\n" in result.out
+
+    def no_table(*_: object) -> None:
+        raise OSError(28, "No space left on device", "sweep.csv")
+
+    monkeypatch.setattr(PointRecord, "write", write)
+    monkeypatch.setattr("specframe.sweep.table.write", no_table)
+    result = command("-m", "seed=1,2")
+    assert result.code == 2
+    assert "2 ok, 0 skipped, 0 failed\n" in result.out
+    assert result.err.endswith(f"specframe: error: sweep.csv: {full}\n")
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("redirected", "told"),
+    [
+        (">&-", "standard output is closed; send it to a file, or to /dev/null"),
+        (">/dev/full", "standard output: no space is left on the device; free some, or give"),
+    ],
+)
+def test_an_output_that_takes_nothing(tmp_path: Path, redirected: str, told: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m specframe --cfg job {redirected}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"specframe: error: {told}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_points_of_one_drafter_follow_each_other(command: Command) -> None:

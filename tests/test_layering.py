@@ -69,9 +69,9 @@ ALLOWED: dict[str, str] = {
     "training": "cache.base errors heads prompts registry session storage target.base terminal "
     "train.base types",
     "compose": "*.base capture components costs errors law measure planning plugins prompts "
-    "records registry session terminal types",
-    "sweep": "errors",
-    "cli": "compose errors plugins sweep",
+    "records registry session storage terminal types",
+    "sweep": "errors storage",
+    "cli": "compose errors plugins storage sweep",
     "testing": "*",  # suites of real components; nothing imports it
     # The words of the axes.
     "accept": "*.base capture law registry types",
@@ -110,7 +110,7 @@ ORDER: dict[str, str] = {
     "lossiness cells labels marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
     "session": "chat_settings prompt_encoding arguments batched row_table generation text_stream "
-    "events stopping lane engine warmup model_facts manifest",
+    "events stopping lane engine warmup model_facts manifest run_state",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides plain_pace "
     "peer_side lineup rows contest scoreboard verdict comparison conclusion column_meanings "
@@ -118,6 +118,7 @@ ORDER: dict[str, str] = {
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module training_progress fit course",
     "api": "run_result task_tables tasks",
+    "storage": "cache_folder system_errors folder_lock run_folder lines",
 }
 # Package from elsewhere -> the modules of ours that may import it.
 OUTSIDE: dict[str, str] = {

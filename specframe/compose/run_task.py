@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -19,10 +20,13 @@ from specframe.compose.overrides import replaced
 from specframe.errors import ConfigError
 from specframe.measure.metrics import number_names
 from specframe.session.engine import Engine
-from specframe.session.manifest import recorded
+from specframe.session.run_state import recorded
+from specframe.storage.run_folder import RunFolder
 from specframe.task.base import Job, Task
 from specframe.terminal.progress import waiting
 from specframe.tree.base import explanation_of
+
+_FREE = ("expects", "objective")  # keys that no result depends on
 
 
 def _notices(parts: Components) -> list[str]:
@@ -50,38 +54,59 @@ def _loaded(checked: Plan) -> Engine:
         return checked.load()
 
 
-def run(config: DictConfig, *, output_dir: Path, words: Sequence[str] | None = None) -> None:
+def _job(
+    checked: Plan,
+    engine: Engine | None,
+    *,
+    output_dir: Path,
+    prompts: Path | None,
+    words: Sequence[str] | None,
+) -> Job:
+    """What the task is handed."""
+    given = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    overrides = as_typed(given) if words is None else list(words)
+    return Job(
+        engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
+        config=checked.config,
+        output_dir=output_dir,
+        prompt=None if checked.top["prompt"] is None else str(checked.top["prompt"]),
+        prompts=prompts,
+        rebuild=lambda more: load(replaced(overrides, more)),
+        overrides=overrides,
+        trace=checked.bound["trace"].make(),
+    )
+
+
+def run(
+    config: DictConfig,
+    *,
+    output_dir: Path,
+    words: Sequence[str] | None = None,
+    folder: RunFolder | None = None,
+) -> None:
     """Run the task of a configuration. Raises SystemExit with the task's code if it is not 0.
 
     words: what it was composed of; None: the words of the Hydra job that is running, if there is
-    one.
+    one. folder: the locked `output_dir`, which then has a record of the run; None leaves none.
     """
     checked = replace(plan(config), reuse_drafters=True)
     task = checked.bound["task"].make()
     _check_objective(checked.top["objective"], task)
     task.check(checked.config)
     prompts = checked.prompts()
-    given = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
-    overrides = as_typed(given) if words is None else list(words)
-
-    def rebuild(more: Sequence[str]) -> Engine:
-        return load(replaced(overrides, more))
-
     engine = _loaded(checked) if task.uses_engine else None
-    job = Job(
-        engine=cast(Engine, engine),  # a task that loads nothing does not ask for it
-        config=checked.config,
-        output_dir=output_dir,
-        prompt=None if checked.top["prompt"] is None else str(checked.top["prompt"]),
-        prompts=prompts,
-        rebuild=rebuild,
-        overrides=overrides,
-        trace=checked.bound["trace"].make(),
-    )
+    job = _job(checked, engine, output_dir=output_dir, prompts=prompts, words=words)
     parts = None if engine is None else engine.components
     for notice in [] if parts is None else _notices(parts):
         sys.stderr.write(f"specframe: {notice}\n")
-    with recorded(output_dir, engine=engine, config=checked.config):
+    with ExitStack() as records:
+        if folder is not None:
+            free = {*_FREE, *(f"task.{key}" for key in task.free)}
+            outputs = {f"task.{key}" for key in task.outputs}
+            records.enter_context(folder.recorded(free=free, outputs=outputs))
+        records.enter_context(recorded(output_dir, engine=engine, config=checked.config))
         code = task.run(job)
     if code:
         raise SystemExit(code)
+    if folder is not None and task.repeatable:
+        folder.finish()

@@ -6,7 +6,6 @@ read off the shapes; what no shape shows (head size, norm, positions) comes from
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -128,6 +128,24 @@ class Metrics:
         phases = {f"{name}_ms": ms for name, ms in self.phase_ms.items()}
         return {"synthetic": self.synthetic} | counts | rates | times | phases
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Metrics:
+        """The numbers of one answer that `as_dict` gave these plain values of."""
+        own = {each.name for each in fields(cls)} & values.keys()
+        metrics = cls(**{name: values[name] for name in own})
+        metrics.only_chains = values["acceptance_rate"] is not None or not metrics.num_drafted
+        phases = {name: values[f"{name}_ms"] for name in PHASES if f"{name}_ms" in values}
+        metrics.phase_ms.update(phases)
+        metrics.depths = [
+            DepthCount(
+                drafted=depth["num_drafted"],
+                reached=depth["num_opportunities"],
+                accepted=depth["num_accepted"],
+            )
+            for depth in values["acceptance_by_depth"]
+        ]
+        return metrics
+
 
 class RunSummary:
     """The metrics of all answers of a run, kept as sums."""

@@ -33,7 +33,7 @@ class FinishedRun:
     num_planned: int | None  # prompts that it was to answer, where that is known
     numbers: Numbers
     categories: dict[str, Numbers]
-    summary: dict[str, Any]  # summary.json of a benchmark, metrics.json of task=generate
+    summary: dict[str, Any]  # metrics.json
     trace: Path | None  # trace.jsonl, if the run left one
 
     @property
@@ -104,7 +104,7 @@ def read_run(folder: Path, *, name: str, bootstrap: Bootstrap) -> FinishedRun | 
     manifest = _json(folder / MANIFEST)
     config = manifest.get("config")
     benchmarked = (folder / ROWS).is_file()
-    summary = _json(folder / ("summary.json" if benchmarked else "metrics.json"))
+    summary = _json(folder / "metrics.json")
     split = ((summary.get("overall") or {}).get("method") or {}).get("split")
     phases = split and {key.removesuffix("_ms"): ms for key, ms in split.items()}
     trace = folder / TRACE

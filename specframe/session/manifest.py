@@ -10,9 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,33 +33,6 @@ PACKAGES = (
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
 _BLOCK, _NUM_BLOCKS = 4096, 64  # of a weights file's fingerprint: bytes a block, blocks
 _SECRET = re.compile(r"(^|_)(api_?key|auth|password|secret|token)$")
-
-
-@contextmanager
-def recorded(output_dir: Path, *, engine: Engine | None, config: dict[str, Any]) -> Iterator[None]:
-    """Keep manifest.json in `output_dir` true while the body runs.
-
-    It is there from the start with state "running", and ends as "finished", "interrupted" or
-    "failed". config: the resolved configuration, plain types. engine: None for a task that loads
-    none.
-    """
-    output_dir.mkdir(parents=True, exist_ok=True)
-    path = output_dir / "manifest.json"
-    facts = surroundings(config) if engine is None else describe(engine, config)
-    facts |= {"overrides": _overrides(output_dir)}
-    facts |= {"state": "running", "started": _now(), "ended": None, "error": None}
-    write_json(path, facts)
-    try:
-        yield
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        state = "interrupted" if interrupted else "failed"
-        text = None if interrupted else f"{type(error).__name__}: {error}"
-        write_json(path, facts | {"state": state, "ended": _now(), "error": text})
-        raise
-    if engine is not None:  # a baseline is made ready later
-        facts["compile_s"] = prepared_s(engine.components.runtime.launch)
-    write_json(path, facts | {"state": "finished", "ended": _now()})
 
 
 def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
@@ -97,10 +68,20 @@ def surroundings(config: dict[str, Any]) -> dict[str, Any]:
 def write_json(path: Path, value: Any) -> None:
     """Write whole or not at all, so that a reader or a crash never sees half a file."""
     partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(json_bytes(value))
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def json_bytes(value: Any) -> bytes:
+    """What `write_json` writes."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # A lone surrogate becomes its own JSON escape.
-    partial.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-    os.replace(partial, path)
+    return (text + "\n").encode("utf-8", errors="backslashreplace")
 
 
 def identity(target: Target, path: str) -> dict[str, Any]:
@@ -222,7 +203,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _overrides(output_dir: Path) -> list[str] | None:
+def hydra_words(output_dir: Path) -> list[str] | None:
     """The words of this point, from Hydra's own record; None outside of a Hydra job."""
     import yaml
 
@@ -244,7 +225,3 @@ def _masked(value: Any, key: str = "") -> Any:
 def _masked_word(word: str) -> str:
     key, _, value = word.partition("=")
     return f"{key}=***" if value and _SECRET.search(key.lower().replace(".", "_")) else word
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

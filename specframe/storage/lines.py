@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from specframe.errors import ConfigError
 from specframe.storage.differences import first_difference
+from specframe.storage.folder_lock import lock
 
 _FOLDER = "hydra.run.dir"  # a key that names the folder of a file, not the file
 
@@ -36,7 +36,7 @@ class LineFile:
         self._shown = path.parent if named_by == _FOLDER else path
         self._file = path.open("a+b")
         try:
-            _lock(self._file.fileno(), path)
+            lock(self._file.fileno(), f"{path}: another process is writing to it")
             self._check(settings)
         except BaseException:
             self._file.close()
@@ -62,6 +62,12 @@ class LineFile:
             yield number, line
             whole += len(line)
         self._file.truncate(whole)
+
+    def keep_lines(self, count: int) -> None:
+        """Cut off all lines behind the first `count`."""
+        self._file.seek(0)
+        size = sum(len(line) for _, line in zip(range(count), self._file, strict=False))
+        self._file.truncate(size)
 
     def add_lines(self, values: Sequence[dict[str, Any]]) -> None:
         """Append a line for each value and wait for the disk."""
@@ -129,14 +135,3 @@ def read_settings(path: Path, *, named_by: str, contents: str) -> dict[str, Any]
             "cannot be read; give another file"
         )
     return settings
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    """Lock a file until it is closed, also by a kill. Raises ConfigError if it is locked."""
-    with suppress(ImportError):  # no such locks outside of POSIX
-        import fcntl
-
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"{path}: another process is writing to it") from None

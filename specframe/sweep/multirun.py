@@ -1,7 +1,9 @@
-"""The multirun of this process: where its folder is, what it maximises, how the command ends."""
+"""The command of this process: its folder, which is its own, and how the command ends."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -10,11 +12,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from specframe.errors import ConfigError
+from specframe.storage.folder_lock import FolderLock
+from specframe.storage.run_folder import RunFolder
 from specframe.sweep.order import points_by_weights
-from specframe.sweep.point import OBJECTIVE
+from specframe.sweep.point import OBJECTIVE, plain_config
 from specframe.sweep.run_point import Sweeper
 
 
@@ -24,6 +30,7 @@ class Sweep:
 
     directory: Path | None = None  # the sweep's folder once Hydra has named it; None: a single run
     objective: str | None = None  # the number that the sweeper maximises, if it optimises
+    folder: RunFolder | None = None  # of a single run; None: a sweep, or a child of a run
     code: int = 0  # exit code of a single run, or of what failed beside the points
     command: str = field(default_factory=lambda: uuid4().hex)  # marks the points of this command
     num_points: int | None = None  # of the sweep, where that is known
@@ -56,11 +63,15 @@ def _trials(config: DictConfig) -> int | None:
     return trials if isinstance(trials, int) else None
 
 
-def exit_with(code: int) -> None:
-    """Let the command end with this code, once Hydra's callbacks have been called."""
+def exit_with(code: int) -> bool:
+    """Let the command end with this code, once Hydra's callbacks have been called.
+
+    Returns False in a process that runs no command, as a launcher's worker.
+    """
     sweep = _running.get()
     if sweep is not None:
         sweep.code = sweep.code or code
+    return sweep is not None
 
 
 def place_of(number: int) -> str:
@@ -90,19 +101,63 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-class SweepStart(Callback):
-    """Hydra's callback that tells the running command about the sweep which starts."""
+def run_folder() -> RunFolder | None:
+    """The folder of the single run which is under way; None where somebody else looks after it."""
+    sweep = _running.get()
+    return None if sweep is None else sweep.folder
+
+
+class CommandStart(Callback):
+    """Hydra's callback that takes the folder of a run or of a sweep before anything is written.
+
+    Hydra only warns of a callback's exceptions, so a refusal is the code of a SystemExit.
+    """
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra when it has composed a single run."""
+        sweep = _running.get()
+        # Lightning starts the same command again for each further device.
+        if sweep is None or int(os.environ.get("LOCAL_RANK") or 0) > 0:
+            return
+        try:
+            path = _place(config, "hydra.run.dir")
+            folder = RunFolder(path, config=plain_config(config), named_by="hydra.run.dir")
+        except ConfigError as error:
+            raise SystemExit(error) from None
+        sweep.folder = sweep.undo.enter_context(folder)
+        if folder.is_complete:
+            text = "is complete, with this very configuration; nothing is done again"
+            sys.stderr.write(f"specframe: the run in {os.path.relpath(path)} {text}\n")
+            raise SystemExit(0)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra when it has composed the configuration of the sweep itself."""
         sweep = _running.get()
-        if sweep is not None:
-            sweep.directory = Path(config.hydra.sweep.dir).absolute()
-            sweeper = Sweeper.of(config.hydra.sweeper, objective=str(config.get(OBJECTIVE)))
-            sweep.objective = sweeper.objective if sweeper.optimises else None
-            sweep.num_points = _trials(config)
+        if sweep is None:
+            return
+        try:
+            place = _place(config, "hydra.sweep.dir")
+            lock = FolderLock(place, name=".sweep.lock", named_by="hydra.sweep.dir")
+        except ConfigError as error:
+            raise SystemExit(error) from None
+        sweep.undo.enter_context(lock)
+        sweep.directory = place
+        sweeper = Sweeper.of(config.hydra.sweeper, objective=str(config.get(OBJECTIVE)))
+        sweep.objective = sweeper.objective if sweeper.optimises else None
+        sweep.num_points = _trials(config)
 
-            def counted(count: int) -> None:
-                sweep.num_points = count
+        def counted(count: int) -> None:
+            sweep.num_points = count
 
-            sweep.undo.enter_context(points_by_weights(counted))
+        sweep.undo.enter_context(points_by_weights(counted))
+
+
+def _place(config: DictConfig, key: str) -> Path:
+    """The folder that a key of Hydra's names, as Hydra will find it."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)  # the name may be made of Hydra's own values
+    try:
+        return Path(str(OmegaConf.select(config, key))).absolute()
+    finally:
+        HydraConfig.instance().cfg = before
+        OmegaConf.set_readonly(config.hydra, None)

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
 RECORD = "status.json"
-RESULTS = ("metrics.json", "summary.json", "replay.json")  # files with the numbers of a task
+RESULTS = ("metrics.json", "replay.json")  # files with the numbers of a task
 TRACKER_ERRORS = "tracker_error.txt"  # in the folder of a run whose tracker failed
 OBJECTIVE = "objective"  # the key that names the number which an optimising sweeper maximises
 _NOT_COMPARED = ("hydra", OBJECTIVE)
@@ -86,8 +86,13 @@ class PointRecord:
         """Write it into its folder; a reader sees the whole record or the one before."""
         target = Path(self.directory) / RECORD
         partial = target.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n", encoding="utf-8")
-        os.replace(partial, target)
+        text = json.dumps(asdict(self), indent=1, default=str) + "\n"
+        try:
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, target)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
 
     @classmethod
     def read(cls, directory: Path) -> PointRecord | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from specframe.sweep.point import OK, PlannedPoint, PointRecord
+from specframe.sweep.point import OK, PlannedPoint, PointRecord, flat
 
 _FOLDER = "hydra.sweep.dir"
 
@@ -24,6 +26,28 @@ def finished(point: PlannedPoint) -> PointRecord | None:
         return None
     there = all((point.directory / name).is_file() for name in record.results)
     return record if there else None
+
+
+def taken(point: PlannedPoint) -> str | None:
+    """Why a point cannot use its folder: the results of another configuration are there.
+
+    That happens where hydra.sweep.subdir names folders by something else than the configuration.
+    """
+    record = PointRecord.read(point.directory)
+    if record is None or record.status != OK or record.config_hash == point.config_hash:
+        return None
+    there, here = dict(flat(record.config)), dict(flat(point.config))
+    changed = (key for key in [*here, *there] if _text(there, key) != _text(here, key))
+    key = next(changed, "seed")
+    return (
+        f"{_FOLDER}={os.path.relpath(point.directory.parent)}: the point in "
+        f"{point.directory.name} has {key}={_text(there, key)}, this one has {_text(here, key)}; "
+        "give another folder, or leave hydra.sweep.subdir out"
+    )
+
+
+def _text(values: dict[str, Any], key: str) -> str:
+    return json.dumps(values[key], default=str) if key in values else "no such key"
 
 
 def adopt(record: PointRecord, point: PlannedPoint) -> None:

@@ -8,13 +8,14 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock
 from omegaconf import DictConfig
 
-from specframe.errors import ConfigError, IncompatibleComponents, describe_error
+from specframe.errors import ConfigError, IncompatibleComponents, NoHead, describe_error
+from specframe.storage.system_errors import system_sentence
 from specframe.sweep import resume
 from specframe.sweep.point import FAILED, OBJECTIVE, OK, SKIPPED, PlannedPoint, PointRecord
 from specframe.sweep.point_numbers import numbers_in
@@ -54,8 +55,12 @@ def run_point(work: Callable[[], None], point: PlannedPoint, sweeper: Sweeper) -
     # Two points of one configuration may run at once, in two processes.
     with FileLock(point.directory / ".lock"):
         record = resume.finished(point)
+        taken = resume.taken(point)
         if record is not None:
             resume.adopt(record, point)
+        elif taken is not None:
+            _refuse(point, taken, sweeper)
+            return None
         else:
             _run(work, point, sweeper)
     return _objective(point, sweeper.objective) if sweeper.optimises else None
@@ -69,18 +74,31 @@ def _run(work: Callable[[], None], point: PlannedPoint, sweeper: Sweeper) -> Non
     trace.unlink(missing_ok=True)
     try:
         work()
-    except (ConfigError, IncompatibleComponents) as exc:
+    except (IncompatibleComponents, NoHead) as exc:
         status, reason, error = SKIPPED, " ".join(str(exc).split()), exc
+    except ConfigError as exc:  # a mistake in a value, unlike words that do not go together
+        status, reason, error = FAILED, " ".join(str(exc).split()), exc
     except SystemExit as exc:
         if exc.code:  # a task's verdict, such as certify's
             status, reason = FAILED, f"exit code {exc.code}{_first_error(point.directory)}"
             error = RuntimeError(reason)
     except Exception as exc:
-        status, reason, error = FAILED, describe_error(exc), exc
-        trace.write_text(traceback.format_exc(), encoding="utf-8")
+        sentence = system_sentence(exc)
+        status, reason, error = FAILED, sentence or describe_error(exc), exc
+        if sentence is None:
+            trace.write_text(traceback.format_exc(), encoding="utf-8")
     point.ended(status, reason, seconds=round(time.monotonic() - start, 3)).write()
     if error is not None and sweeper.optimises:
         raise error
+
+
+def _refuse(point: PlannedPoint, taken: str, sweeper: Sweeper) -> None:
+    """Record that a point failed since its folder is another's, in a folder inside that one."""
+    inside = point.directory / f"refused-{point.config_hash}"
+    inside.mkdir(exist_ok=True)
+    replace(point, directory=inside).ended(FAILED, taken, seconds=0.0).write()
+    if sweeper.optimises:
+        raise ConfigError(taken)
 
 
 def _first_error(directory: Path) -> str:

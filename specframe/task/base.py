@@ -60,6 +60,14 @@ class Task(ABC):
     # Whether it measures the costs of a step itself; a tree that plans by costs then gets none.
     measures_costs: ClassVar[bool] = False
 
+    # Options of its own that change no result: the same run may go on with others.
+    free: ClassVar[tuple[str, ...]] = ()
+    # Options that name files which it writes itself: their content is no input of the run.
+    outputs: ClassVar[tuple[str, ...]] = ()
+
+    # Whether the same configuration would do the same again, so that a finished run is complete.
+    repeatable: ClassVar[bool] = True
+
     def check(self, config: dict[str, Any]) -> None:
         """Refuse what this task cannot do with the resolved configuration. No model is loaded yet.
 

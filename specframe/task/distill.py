@@ -50,6 +50,7 @@ class Distill(Task):
 
     uses_drafter: ClassVar[bool] = False
     unpacked_weights: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = ("output", "compact")
 
     def __init__(
         self,

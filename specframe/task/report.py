@@ -40,6 +40,7 @@ class Report(Task):
 
     uses_drafter: ClassVar[bool] = False
     uses_engine: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ("output",)
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class Train(Task):
 
     uses_drafter: ClassVar[bool] = False
     unpacked_weights: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = ("features",)
 
     def __init__(
         self,

@@ -35,6 +35,13 @@ class Tracer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def has(self, number: int) -> bool:
+        """Whether all of this answer is in the files of an earlier command."""
+        return True
+
+    def keep(self, num_answers: int) -> None:
+        """The run goes on behind so many answers: what is there of later ones is dropped."""
+
     def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
         """An answer begins: returns the observers of its steps.
 

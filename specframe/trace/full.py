@@ -109,15 +109,19 @@ class _Positions(Tracer):
             named_by="hydra.run.dir",
             contents="positions",
         )
-        # The prompts of the answers that are there already, in the order of the run.
-        self._known = [json.loads(line)["prompt_tokens"] for _, line in self._index.lines()]
+        lines = [json.loads(line) for _, line in self._index.lines()]
+        # The prompts of the answers that are there already, by their number in the run.
+        self._known = {line["answer"]: line["prompt_tokens"] for line in lines}
+
+    def has(self, number: int) -> bool:
+        return number in self._known
 
     def close(self) -> None:
         self._index.close()
 
     def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
         self._prompt, self._file = prompt, TracedAnswer()
-        if prompt.number >= len(self._known):
+        if prompt.number not in self._known:
             return [self]
         if self._known[prompt.number] != list(prompt.prompt_tokens):
             raise ConfigError(
@@ -135,7 +139,7 @@ class _Positions(Tracer):
     def end(self, generation: Generation, metrics: dict[str, Any]) -> None:
         prompt = self._prompt
         assert prompt is not None
-        if prompt.number < len(self._known):
+        if prompt.number in self._known:
             return
         name = f"{POSITIONS_FOLDER}/{prompt.number:05}.npz"
         self._file.write(self._folder / name)

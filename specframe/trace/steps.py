@@ -7,6 +7,7 @@ by then it is computed, so the trace never makes the host wait for the device.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from specframe.session.engine import Engine
 from specframe.session.generation import Generation
 from specframe.session.text_stream import TextStream
 from specframe.trace.base import TRACES, Trace, TracedPrompt, Tracer
+from specframe.tracing.answer_ends import answer_ends
 from specframe.tracing.drafter_probs import drafter_probs
 from specframe.tracing.node_outcomes import StepOutcome, node_outcomes
 from specframe.tracing.token_texts import TokenTexts
@@ -39,9 +41,10 @@ class StepTrace(Trace):
     trace.jsonl in the run's folder has one object a line: `answer` (prompt and first token), then a
     `step` for each verify pass (live nodes with the root first: tokens, parents, probabilities by
     target and draft, sources, what became of each, times of the phases), then `end`. README.md in
-    this folder lists every key. A run that is killed leaves all lines but that of its last step.
-    target_probs are by the laws that the rule asked for (one-hot at temperature 0);
-    target_softmax is by the softmax of the raw logits, at every node (softmax=true). Times of
+    this folder lists every key. A run that is killed leaves all lines but that of its last step,
+    and the same command goes on behind the last answer that has ended. target_probs are by the laws
+    that the rule asked for (one-hot at temperature 0); target_softmax is by the softmax of the raw
+    logits, at every node (softmax=true). Times of
     phases are those of the loop's clock; what the trace itself takes is part of `host`, and
     `trace_ms` says how much. One host read a step, of values that the step before has left.
     """
@@ -82,11 +85,22 @@ class _Lines(Tracer):
         self._source = None if drafter.traits.sources else drafter.__name__.lower()
         self._pending: _PendingStep | None = None
         self._prompt: TracedPrompt | None = None
+        self._ends = answer_ends(path)
         # A lone surrogate becomes its own JSON escape.
-        self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
+        self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
+        self.keep(sys.maxsize)
+
+    def has(self, number: int) -> bool:
+        return number in self._ends
+
+    def keep(self, num_answers: int) -> None:
+        self._ends = {number: end for number, end in self._ends.items() if number < num_answers}
+        self._file.truncate(max(self._ends.values(), default=0))
 
     def begin(self, prompt: TracedPrompt) -> Sequence[Observer]:
         self._write_pending()  # the last step of an answer that was given up
+        if self.has(prompt.number):
+            self.keep(prompt.number)  # it is decoded anew
         self._prompt, self._num_steps = prompt, 0
         self._stream = TextStream(self._engine.components.target.tokenizer)
         self._rng = Streams(seed=self._engine.settings.seed, sequence=prompt.sequence)

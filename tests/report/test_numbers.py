@@ -38,7 +38,7 @@ def test_the_split_leaves_prefill_out(tmp_path: Path) -> None:
     folder = benchmark(tmp_path / "run", [(20, 10, 2.0, 4.0)])
     split = {"prefill_ms": 50.0, "draft_ms": 30.0, "verify_ms": 60.0, "accept_ms": 10.0}
     summary = {"overall": {"method": {"split": {**split, "wall_ms": 151.0, "covered": 0.99}}}}
-    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps(summary), encoding="utf-8")
     (run,) = find([folder], bootstrap=BOOTSTRAP).runs
     assert run.numbers.shares["draft"] == pytest.approx(0.3)
     assert sum(run.numbers.shares.values()) == pytest.approx(1)

@@ -57,7 +57,7 @@ def result(run: Path) -> dict[str, Any]:
 def as_point(run: Path, folder: Path, **changes: Any) -> Path:
     """A copy of the run as a point of a sweep: without further sides, with other overrides."""
     shutil.copytree(run, folder)
-    for name, edit in (("manifest.json", changes), ("summary.json", {"comparison": None})):
+    for name, edit in (("manifest.json", changes), ("metrics.json", {"comparison": None})):
         held = json.loads((folder / name).read_text(encoding="utf-8")) | edit
         (folder / name).write_text(json.dumps(held), encoding="utf-8")
     return folder
@@ -118,7 +118,7 @@ def test_a_command_names_no_folder_of_a_machine() -> None:
 
 
 def test_each_side_is_a_row(run: Path, result: dict[str, Any]) -> None:
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     plain, method, other = result["rows"]
     assert (plain["label"], method["label"]) == ("drafter=none", "drafter=lm tree=chain")
     assert other["label"] == COMPARED

@@ -34,7 +34,7 @@ def compared(folder: Path, sides: dict[str, float], *, peer: str = "") -> Path:
     names = ["baseline", "method", *sides]
     lines = [_line(name, peer=name == peer) for name in names]
     summary = {"comparison": {"sides": lines}}
-    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps(summary), encoding="utf-8")
     return folder
 
 

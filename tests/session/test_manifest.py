@@ -15,10 +15,10 @@ from specframe.session.engine import Engine
 from specframe.session.manifest import (
     fingerprint,
     git_state,
-    recorded,
     weights_identity,
     write_json,
 )
+from specframe.session.run_state import recorded
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,34 @@ def test_write_json_is_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Circular"):
         write_json(path, (loop := {}) | {"loop": _ring(loop)})
     assert json.loads(path.read_text(encoding="utf-8")) == {"a": "\udc80 é"}
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_the_end_is_written_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine, at_the_end: bool
+) -> None:
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:10])
+        raise OSError(28, "No space left on device", str(self))
+
+    def work() -> None:
+        with recorded(tmp_path, engine=engine, config={}):
+            assert read(tmp_path)["state"] == "running"
+            sizes.append((tmp_path / "manifest.json").stat().st_size)
+            monkeypatch.setattr(Path, "write_bytes", full)
+            if not at_the_end:
+                raise OSError(28, "No space left on device: " + 300 * "é")
+
+    sizes: list[int] = []
+    with pytest.raises(OSError, match="No space"):
+        work()
+    ended = read(tmp_path)
+    assert (ended["state"], ended["seed"]) == ("failed", 5)
+    assert ended["error"].startswith("OSError: [Errno 28] No space left on device")
+    assert ended["ended"] is not None
+    assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
+    assert (tmp_path / "manifest.json").stat().st_size == sizes[0]
 
 
 def _ring(value: dict[str, Any]) -> dict[str, Any]:

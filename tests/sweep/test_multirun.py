@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from pyarrow import parquet
 
-from specframe.errors import ConfigError
+from specframe.errors import ConfigError, IncompatibleComponents, NoHead
 from specframe.sweep.multirun import place_of, point_ended, sweeping
 from specframe.sweep.order import by_weights, points_by_weights
 from specframe.sweep.point import (
@@ -109,7 +109,8 @@ def test_a_point_is_done_once(tmp_path: Path) -> None:
     held = PointRecord.read(here.directory)
     assert held is not None
     assert (held.status, held.reused, held.command) == (OK, True, "later")
-    run_point(raises(RuntimeError("boom")), replace(here, config_hash="another"), BASIC)
+    (here.directory / "metrics.json").unlink()
+    run_point(raises(RuntimeError("boom")), here, BASIC)
     after = PointRecord.read(here.directory)
     assert after is not None
     assert (after.status, after.reason) == (FAILED, "RuntimeError: boom")
@@ -120,6 +121,35 @@ def test_a_point_is_done_once(tmp_path: Path) -> None:
     ran = []
     run_point(lambda: ran.append(1), here, BASIC)
     assert ran, "a point without its numbers is not finished"
+
+
+def test_a_point_whose_folder_is_anothers_fails_and_leaves_it(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    run_point(leaves(tmp_path, 0, {"acceptance_length": 2.0}, "metrics.json"), here, BASIC)
+    before = (here.directory / "status.json").read_bytes()
+    config = {**here.config, "seed": 9}
+    other = replace(here, config=config, config_hash="another", command="later", number=1)
+    run_point(raises(AssertionError("the folder is taken")), other, BASIC)
+    assert (here.directory / "status.json").read_bytes() == before
+    (point,) = points_of(tmp_path, "later")
+    assert (point.status, point.number) == (FAILED, 1)
+    assert point.reason.endswith(
+        ": the point in p0 has seed=0, this one has 9; give another folder, or leave "
+        "hydra.sweep.subdir out"
+    )
+    with pytest.raises(ConfigError, match="the point in p0 has seed=0"):
+        run_point(raises(AssertionError()), other, OPTUNA)
+
+
+def test_a_full_disk_is_a_sentence_and_no_traceback(tmp_path: Path) -> None:
+    full = OSError(28, "No space left on device", "out.bin")
+    run_point(raises(full), place(tmp_path), BASIC)
+    (point,) = points_of(tmp_path, "this")
+    assert (point.status, point.reason) == (
+        FAILED,
+        "out.bin: no space is left on the device; free some, or give another place",
+    )
+    assert not (Path(point.directory) / "traceback.txt").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"status": "ok"}'])
@@ -135,7 +165,9 @@ def test_half_a_record_is_none(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (ConfigError("no"), SKIPPED),
+        (IncompatibleComponents("no"), SKIPPED),
+        (NoHead("no"), SKIPPED),
+        (ConfigError("no"), FAILED),
         (RuntimeError("no"), FAILED),
         (SystemExit(1), FAILED),
         (SystemExit(0), OK),
@@ -148,7 +180,7 @@ def test_one_that_optimises_is_told_of_failures(
     assert run_point(raises(error), here, BASIC) is None
     if status == OK:
         return
-    with pytest.raises((ConfigError, RuntimeError), match=r"no|exit code 1"):
+    with pytest.raises((ValueError, RuntimeError), match=r"no|exit code 1"):
         run_point(raises(error), here, OPTUNA)
     (point,) = points_of(tmp_path, "this")
     assert point.status == status
@@ -208,7 +240,7 @@ def swept(folder: Path) -> list[PointRecord]:
     }
     found = {"overall": overall, "categories": {"qa": overall}, "num_errors": 0}
     two = place(folder, 1, tree={"name": "chain", "depth": 4, "paths": [[0], [1]]})
-    run_point(leaves(folder, 1, found, "summary.json"), two, BASIC)
+    run_point(leaves(folder, 1, found, "metrics.json"), two, BASIC)
     run_point(raises(RuntimeError("out of\nmemory")), place(folder, 2, prompt="a, b"), BASIC)
     return points_of(folder, "this")
 

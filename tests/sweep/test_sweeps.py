@@ -112,9 +112,9 @@ def test_12_points_one_of_them_broken_killed_and_resumed(tmp_path: Path) -> None
 def test_points_in_other_processes(tmp_path: Path, words: tuple[str, ...]) -> None:
     ended = run(tmp_path, "-m", "seed=1,-1", *words)
     assert ended.returncode == 1, ended.stderr
-    assert "1 ok, 1 skipped, 0 failed\n" in ended.stdout
+    assert "1 ok, 0 skipped, 1 failed\n" in ended.stdout
     first, second = records(tmp_path)
-    assert (first["status"], second["status"]) == ("ok", "skipped")
+    assert (first["status"], second["status"]) == ("ok", "failed")
     assert "seed" in second["reason"]
     assert [row["seed"] for row in rows(tmp_path)] == ["1", "-1"]
     assert float(rows(tmp_path)[0]["acceptance_length"]) >= 1
@@ -148,7 +148,7 @@ def test_optuna_maximises_and_its_study_goes_on(tmp_path: Path, command: Command
         "accept=match,rejection",  # ngram has no law: these points are refused
     )
     ended = command(*words, *TOY, SWEPT)
-    assert ended.code == 1, ended.err
+    assert ended.code == 0, ended.err
     ok = [row for row in rows(tmp_path) if row["status"] == "ok"]
     assert {row["status"] for row in rows(tmp_path)} == {"ok", "skipped"}
     highest = max(float(row["num_accepted"]) for row in ok)
@@ -157,7 +157,7 @@ def test_optuna_maximises_and_its_study_goes_on(tmp_path: Path, command: Command
     assert f"best_value: {highest}" in found
     count = len(records(tmp_path))
     again = command(*words, *TOY, SWEPT)
-    assert again.code == 1, again.err
+    assert again.code == 0, again.err
     assert "finished before" in again.err
     assert len(records(tmp_path)) >= count
 

@@ -30,7 +30,7 @@ LINES = (
     {"id": 4, "category": "two", "prompt": "abc"},
 )
 TOY = ("target=toy", "drafter=lm", "tree=dynamic", "max_new_tokens=12", "seed=3")
-ROWS, SUMMARY = "rows.jsonl", "summary.json"
+ROWS, SUMMARY = "rows.jsonl", "metrics.json"
 
 
 def task(**given: Any) -> Benchmark:

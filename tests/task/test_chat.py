@@ -88,9 +88,20 @@ def test_commands(
     assert shown.count("tokens per verify pass") == 2  # /stats, and the end
     assert "never" not in shown
     # Noise is keyed by the turn, so the same question may be answered in another way.
-    chat(tmp_path, monkeypatch, "abc\n/reset\nabc\n", words=["sampling.temperature=1"])
-    assert lines(tmp_path)[0]["text"] == found[0]["text"]
-    assert lines(tmp_path)[1]["text"] != found[0]["text"]
+    again = tmp_path / "again"
+    chat(again, monkeypatch, "abc\n/reset\nabc\n", words=["sampling.temperature=1"])
+    assert lines(again)[0]["text"] == found[0]["text"]
+    assert lines(again)[1]["text"] != found[0]["text"]
+
+
+def test_an_earlier_conversation_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat(tmp_path, monkeypatch, "abc\n")
+    before = lines(tmp_path)
+    with pytest.raises(ConfigError, match=r"hydra\.run\.dir=.* it has an earlier conversation"):
+        chat(tmp_path, monkeypatch, "de\n")
+    assert lines(tmp_path) == before
 
 
 def test_a_turn_that_does_not_fit_is_one_line_and_left_out(

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from typing import Any
 import pytest
 
 import specframe
+from specframe.compose import run_task
+from specframe.compose.overrides import compose
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, RunSummary
 from specframe.models.tokenizer import HFTokenizer
 from specframe.session.engine import Engine
 from specframe.session.events import Event
-from specframe.session.manifest import recorded
+from specframe.session.run_state import recorded
 from specframe.target.toy import Letters
 from specframe.task.generate import Generate, _time_left
 from specframe.terminal.answer import Display, plain
@@ -41,10 +44,13 @@ def run(
     overrides: Sequence[str] = (),
     prompt: str | None = None,
     prompts: str | None = None,
+    again: bool = False,
     **options: Any,
 ) -> int:
-    """Run the task on a toy engine; prompts: content of a JSONL file."""
+    """Run the task on a toy engine; prompts: content of a JSONL file; again: in a used folder."""
     path = None
+    if not again:
+        shutil.rmtree(folder / "run", ignore_errors=True)
     if prompts is not None:
         path = folder / "prompts.jsonl"
         path.write_text(prompts, encoding="utf-8")
@@ -196,6 +202,133 @@ def test_an_end_in_the_middle_keeps_what_was_finished(
     assert "written to" in capsys.readouterr().out
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that engines are asked to encode from here on."""
+    seen: list[str] = []
+    inner = Engine.encode
+
+    def encode(self: Engine, prompt: Any) -> list[int]:
+        if isinstance(prompt, str):
+            seen.append(prompt)
+        return inner(self, prompt)
+
+    monkeypatch.setattr(Engine, "encode", encode)
+    return seen
+
+
+FOUR = '{"id": 1, "prompt": "abc"}\n{"turns": ["de", "f"]}\n{"id": "x", "prompt": "fa"}\n'
+
+
+def timeless(found: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of a run that another run of the same configuration has too."""
+    ends = ("_s", "_ms", "_bytes", "_end_to_end")
+    return {key: value for key, value in found.items() if not key.endswith(ends)}
+
+
+@pytest.mark.parametrize("trace", ["none", "steps", "full"])
+@pytest.mark.parametrize("whole", [0, 2, 4])
+def test_a_run_goes_on_behind_its_last_whole_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, trace: str
+) -> None:
+    words = [*TOY, f"trace={trace}", "task.stream=false"]
+    for name in ("once", "cut"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.jsonl").write_text(FOUR)
+        run_task.run(
+            compose([*words, f"prompts={tmp_path / name}/p.jsonl"]), output_dir=tmp_path / name
+        )
+    cut = tmp_path / "cut"
+    path = cut / "generations.jsonl"
+    before = path.read_bytes().splitlines(keepends=True)
+    torn = before[whole][:30] if whole < 4 else b""
+    path.write_bytes(b"".join(before[:whole]) + torn)
+    if trace == "steps":
+        kept = (cut / "trace.jsonl").read_bytes()
+    seen = counted(monkeypatch)
+    run_task.run(compose([*words, f"prompts={cut}/p.jsonl"]), output_dir=cut)
+    turns = ["abc", "de", f"de\n\n{json.loads(before[1])['text']}\n\nf", "fa"]
+    assert seen == turns[whole:], "what is there is not decoded again"
+    after = path.read_bytes().splitlines(keepends=True)
+    assert after[:whole] == before[:whole]
+    assert [json.loads(one)["tokens"] for one in after] == [
+        json.loads(one)["tokens"] for one in before
+    ]
+    both = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("once", "cut")]
+    assert timeless(both[1]) == timeless(both[0])
+    total = sum(json.loads(one)["metrics"]["decode_s"] for one in after)
+    assert both[1]["decode_s"] == pytest.approx(total)
+    if trace == "steps":
+        lines = [json.loads(one) for one in (cut / "trace.jsonl").read_text().splitlines()]
+        assert [one["answer"] for one in lines if one["kind"] == "end"] == [0, 1, 2, 3]
+        assert [one["answer"] for one in lines] == sorted(one["answer"] for one in lines)
+        ends = [place for place, one in enumerate(lines) if one["kind"] == "end"]
+        rest = kept.splitlines()[: ends[whole - 1] + 1] if whole else []
+        assert (cut / "trace.jsonl").read_bytes().splitlines()[: len(rest)] == rest
+    if trace == "full":
+        answers = (cut / "answers.jsonl").read_text().splitlines()
+        assert [json.loads(one)["answer"] for one in answers] == [0, 1, 2, 3]
+
+
+def test_an_answer_that_its_trace_has_not_is_decoded_again(tmp_path: Path) -> None:
+    words = [*TOY, "trace=steps", "task.stream=false", f"prompts={tmp_path}/p.jsonl"]
+    (tmp_path / "p.jsonl").write_text(FOUR)
+    run_task.run(compose(words), output_dir=tmp_path / "run")
+    before, path = lines(tmp_path), tmp_path / "run" / "trace.jsonl"
+    steps = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(steps[:-1]))
+    run_task.run(compose(words), output_dir=tmp_path / "run")
+    assert [one["metrics"] for one in lines(tmp_path)[:3]] == [one["metrics"] for one in before[:3]]
+    assert lines(tmp_path)[3]["metrics"] != before[3]["metrics"], "its times are new"
+    assert len(path.read_bytes().splitlines()) == len(steps)
+
+
+def test_an_error_stays_an_error_when_the_run_goes_on(tmp_path: Path) -> None:
+    long = "a" * 30
+    prompts = f'{{"prompt": "ab"}}\n{{"turns": ["{long}", "b"]}}\n{{"prompt": "ba"}}\n'
+    small = ["target.max_positions=20"]
+    assert run(tmp_path, overrides=small, prompts=prompts) == 1
+    before, path = lines(tmp_path), tmp_path / "run" / "generations.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    assert run(tmp_path, overrides=small, prompts=prompts, again=True) == 1
+    assert [one["prompt"] for one in lines(tmp_path)] == [one["prompt"] for one in before]
+    assert (metrics(tmp_path)["num_prompts"], metrics(tmp_path)["num_errors"]) == (2, 1)
+
+
+def test_a_drafter_that_learns_is_asked_again_for_what_it_learnt(tmp_path: Path) -> None:
+    prompts = '{"turns": ["abc"]}\n' * 3
+    words = ["target=toy", "drafter=suffix", "tree=native", "max_new_tokens=60"]
+    more = ["drafter.keep_outputs=4"]
+    run(tmp_path, prompts=prompts, base=words, overrides=more)
+    before, path = lines(tmp_path), tmp_path / "run" / "generations.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    run(tmp_path, prompts=prompts, base=words, overrides=more, again=True)
+    assert [one["warm"] for one in lines(tmp_path)] == [False, True, True]
+    steps = [[one["metrics"]["num_steps"] for one in some] for some in (before, lines(tmp_path))]
+    assert steps[0] == steps[1]
+
+
+def test_another_configuration_is_never_mixed_in(tmp_path: Path) -> None:
+    words = [*TOY, "prompt=abc", "task.stream=false"]
+    run_task.run(compose(words), output_dir=tmp_path)
+    before = (tmp_path / "generations.jsonl").read_bytes()
+    for more, told in (("seed=1", "seed=0, this run has 1"), ("target.spread=3", "target=")):
+        with pytest.raises(ConfigError, match=rf"its answers were made with {told}"):
+            run_task.run(compose([*words, more]), output_dir=tmp_path)
+    assert (tmp_path / "generations.jsonl").read_bytes() == before
+
+
+def test_other_prompts_are_never_mixed_in(tmp_path: Path) -> None:
+    run(tmp_path, prompts=FOUR)
+    path = tmp_path / "run" / "generations.jsonl"
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=r"answer 2 there is of another prompt; give the old"):
+        run(tmp_path, prompts=FOUR.replace("de", "da"), again=True)
+    assert path.read_bytes() == before
+    path.write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"generations\.jsonl:1: no answer of task=generate"):
+        run(tmp_path, prompts=FOUR, again=True)
+
+
 def events() -> list[Event]:
     return [
         Event("first", 1, "The", 0),
@@ -332,7 +465,10 @@ def test_on_a_terminal_and_in_a_pipe(tmp_path: Path, command: Command) -> None:
     text = lines(tmp_path)[0]["text"]
     struck = re.sub(r"\x1b\[9;31m[^\x1b]*\x1b\[0m", "", shown)
     assert f"\n{text}\n" in re.sub(r"\x1b\[[\d;]*m|\r", "", struck)
-    piped = command(*words[3:])
+    again = command(*words[3:])
+    assert (again.code, again.out) == (0, ""), again.err
+    assert again.err.endswith("is complete, with this very configuration; nothing is done again\n")
+    piped = command(*words[3:], f"hydra.run.dir={tmp_path}/piped")
     assert piped.code == 0
     assert CONTROL.search(piped.out + piped.err) is None
     assert f"\n{text}\n" in piped.out

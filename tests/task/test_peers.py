@@ -59,7 +59,7 @@ def task(*entries: str, **given: Any) -> Benchmark:
 
 
 def comparison(folder: Path) -> dict[str, Any]:
-    held = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["comparison"]
+    held = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["comparison"]
     return dict(held)
 
 
@@ -238,7 +238,7 @@ def test_a_side_whose_weights_are_rounded_is_no_failure(
     monkeypatch.setattr(Side, "answer", other)
     entry = "runtime=packed runtime.weights=int8 drafter=suffix"
     assert task(entry).run(job(tmp_path)) == 0
-    held = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    held = json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))
     assert f"{entry}: 2 of 2 texts differ" in str(held["notes"])
     assert "rounded otherwise" in str(held["notes"])
 
@@ -256,7 +256,7 @@ def test_a_side_with_another_text_is_a_failure(
 
     monkeypatch.setattr(Side, "answer", other)
     assert task("drafter=suffix", "peers=transformers").run(job(tmp_path)) == 1
-    held = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    held = json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))
     assert "drafter=suffix: 2 of 2 texts differ" in held["failures"][0]
     assert sides(tmp_path)["drafter=suffix"]["num_same_text"] == 0
 

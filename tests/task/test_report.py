@@ -29,10 +29,13 @@ def specframe(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def report(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    """The page about a folder."""
-    out = f"hydra.run.dir={folder}-report"
+    """The page about a folder, in a new folder of its own."""
+    place = f"{folder}-report"
+    while Path(place).exists():
+        place += "-again"
+    out = f"hydra.run.dir={place}"
     assert specframe(monkeypatch, "task=report", f"task.runs={folder}", out, *words) == 0
-    return Path(f"{folder}-report/report.html").read_text(encoding="utf-8")
+    return Path(f"{place}/report.html").read_text(encoding="utf-8")
 
 
 class _Links(HTMLParser):
@@ -102,7 +105,7 @@ def test_lossy_rules_have_their_bill(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "baseline": {"target_logprob": -0.5},
         "scores": {"number": {"num_judged": 4, "method": 0.25, "baseline": 0.75}},
     }
-    (folder / "summary.json").write_text(json.dumps({"overall": overall}), encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps({"overall": overall}), encoding="utf-8")
     page = report(tmp_path / "runs", monkeypatch)
     for expected in ("Speed against quality", "typical, lossy", "50.0 %", "-0.250", "plain 75 %"):
         assert expected in page, expected

@@ -50,6 +50,10 @@ def test_no_diagnostic_is_computed(
     task = Generate(stream=False, colour="never", show_rejected=False)
     words = (f"accept={rule}", "tree=chain", "sampling.temperature=0.8")
     assert task.run(job(tmp_path, *words)) == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"generations.jsonl", "metrics.json"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "generations.jsonl",
+        "generations.settings.json",
+        "metrics.json",
+    }
     with pytest.raises(AssertionError, match="is for traces"):
         task.run(job(tmp_path, *words, trace=TRACES.get("steps")(softmax=True)))  # type: ignore[call-arg]

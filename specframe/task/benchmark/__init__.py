@@ -56,7 +56,7 @@ class Benchmark(Task):
     are reported apart.
 
     The run leaves rows.jsonl (one line a prompt, on the disk before the next prompt starts),
-    summary.json and table.csv. The same command with the same hydra.run.dir goes on after a kill;
+    metrics.json and table.csv. The same command with the same hydra.run.dir goes on after a kill;
     another configuration is refused. The exit code is 1 if a prompt could not be answered, if a
     rule that must give the exact text did not, or if the split misses more than 2 % of its time.
     """
@@ -68,6 +68,7 @@ class Benchmark(Task):
         *("between_tokens_p95_ms", "between_steps_p50_ms", "between_steps_p95_ms", "starts"),
         "split",
     )
+    free: ClassVar[tuple[str, ...]] = ("resamples", "confidence")
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class Benchmark(Task):
     def _report(
         self, job: Job, rows: Sequence[Row], comparison: Comparison | None, head: dict[str, Any]
     ) -> BenchmarkVerdict:
-        """Write and print what the rows say. head: first keys of summary.json."""
+        """Write and print what the rows say. head: first keys of metrics.json."""
         numbers = summary(rows, bootstrap=self.bootstrap, engine=job.engine)
         verdict = verdict_of(rows, engine=job.engine, config=job.config, numbers=numbers)
         written = {**head, **numbers}
@@ -153,7 +154,7 @@ class Benchmark(Task):
         )
         name = method_label(job.config)
         verdict.conclusion = conclusion(numbers, name=name, sides=sides)
-        write_json(job.output_dir / "summary.json", {**written, **verdict.as_dict()})
+        write_json(job.output_dir / "metrics.json", {**written, **verdict.as_dict()})
         write_csv(job.output_dir / "table.csv", csv_rows(numbers))
         show(printed, verdict, folder=job.output_dir)
         return verdict

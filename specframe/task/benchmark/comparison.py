@@ -71,7 +71,7 @@ class Comparison:
         return summaries
 
     def as_dict(self, summaries: Sequence[SideSummary]) -> dict[str, Any]:
-        """Plain values, for summary.json."""
+        """Plain values, for metrics.json."""
         measured = self.gaps is not None
         return {
             "sides": [asdict(summary) for summary in summaries],

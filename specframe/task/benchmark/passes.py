@@ -81,7 +81,7 @@ class PassTimes:
     copy_bytes_per_s: float | None = None  # what a plain copy moves on this device
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for summary.json."""
+        """Plain values, for metrics.json."""
         return asdict(self)
 
 

@@ -19,7 +19,7 @@ OVERALL = "overall"
 
 
 def summary(rows: Sequence[Row], *, bootstrap: Bootstrap, engine: Engine) -> dict[str, Any]:
-    """The main part of summary.json: `overall` and `categories`, each of `Board.numbers`."""
+    """The main part of metrics.json: `overall` and `categories`, each of `Board.numbers`."""
     answered = [row for row in rows if row.error is None]
     names = list(dict.fromkeys(row.category for row in answered))
     boards = {

@@ -33,7 +33,7 @@ class BenchmarkVerdict:
         return int(bool(self.failures))
 
     def as_dict(self) -> dict[str, Any]:
-        """For summary.json."""
+        """For metrics.json."""
         return {
             "notes": self.sentences,
             "failures": self.failures,

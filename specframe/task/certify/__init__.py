@@ -13,7 +13,7 @@ from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord
 from specframe.registry import Range
 from specframe.session.engine import Engine
-from specframe.session.manifest import recorded
+from specframe.session.run_state import recorded
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
 from specframe.task.certify.coin_checks import NAME as COINS

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, RunSummary
@@ -37,6 +37,9 @@ class Chat(Task):
 
     The run leaves generations.jsonl (one object a turn, as task=generate writes) and metrics.json.
     """
+
+    repeatable: ClassVar[bool] = False  # what is typed is in no configuration
+    free: ClassVar[tuple[str, ...]] = ("colour", "show_rejected")
 
     def __init__(self, *, colour: Colour, show_rejected: bool | Literal["auto"]) -> None:
         self.colour = colour
@@ -78,6 +81,11 @@ class ChatFiles:
 
     def __enter__(self) -> ChatFiles:
         path = self._folder / "generations.jsonl"
+        if path.is_file() and path.stat().st_size:
+            raise ConfigError(
+                f"hydra.run.dir={self._folder}: it has an earlier conversation, and a conversation "
+                "cannot go on in another process; give another folder"
+            )
         self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
         return self
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TextIO
+from typing import ClassVar, Literal
 
 from specframe.measure.meter import Meter
-from specframe.measure.metrics import Metrics, RunSummary
+from specframe.measure.metrics import RunSummary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt
-from specframe.records import Observer, is_warm
+from specframe.records import Observer, memory_of
 from specframe.session.engine import Engine
 from specframe.session.events import Event
 from specframe.session.generation import Generation
-from specframe.session.manifest import write_json
 from specframe.session.prompt_encoding import Prompt
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.benchmark.plain_pace import payoff_of
+from specframe.task.generate.generated_answers import AnsweredTurn, GeneratedAnswers
 from specframe.terminal.answer import Colour, Display, one_line
 from specframe.terminal.progress import duration
-from specframe.trace.base import TracedPrompt, Tracer
-
-ERROR = "error"  # finish reason of a prompt that could not be answered
 
 
 @TASKS.register("generate")
@@ -39,7 +35,9 @@ class Generate(Task):
 
     A conversation of several turns is answered turn by turn on top of the model's own answers. A
     prompt that cannot be started (too long, empty) is recorded with finish_reason "error", and the
-    others go on; the exit code is then 1. Ctrl-C keeps what was finished.
+    others go on; the exit code is then 1. Ctrl-C and a kill keep what was finished, and the same
+    command in the same folder goes on behind it. A drafter that learns from prompt to prompt is
+    then asked the earlier ones again, uncounted.
 
     The run leaves, written as it goes, generations.jsonl (one object for each answer with prompt,
     text, tokens, finish_reason, num_prompt_tokens and metrics; id and category where given; `turn`
@@ -49,6 +47,7 @@ class Generate(Task):
     """
 
     can_trace: ClassVar[bool] = True
+    free: ClassVar[tuple[str, ...]] = ("stream", "colour", "show_rejected")
 
     def __init__(
         self, *, stream: bool, colour: Colour, show_rejected: bool | Literal["auto"]
@@ -61,7 +60,7 @@ class Generate(Task):
         records, engine = _records(job), job.trace.traced_engine(job.engine)
         display = Display(colour=self.colour)
         opened = job.trace.open(engine, job.output_dir, job.config)
-        with opened as recorder, Results(job, recorder) as results:
+        with opened as recorder, GeneratedAnswers(job, recorder) as results:
             try:
                 self._answer_all(engine, records, display, results)
             finally:
@@ -73,19 +72,29 @@ class Generate(Task):
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
-        self, engine: Engine, records: Sequence[PromptRecord], display: Display, results: Results
+        self,
+        engine: Engine,
+        records: Sequence[PromptRecord],
+        display: Display,
+        results: GeneratedAnswers,
     ) -> None:
+        if results.num_earlier:
+            _say(f"{len(records)} prompts; answers that are there: {results.num_earlier}")
         if self.stream:
             display.legend(rejected=display.shows_rejected(self.show_rejected))
         for number, record in enumerate(records, start=1):
+            answers, is_over = results.earlier(record, number)
+            if answers and memory_of(engine.components.drafter) is not None:
+                _learn(engine, record, answers)
+            if is_over:
+                continue
             if len(records) > 1:
                 left = _time_left(results.summary, number - 1, len(records))
                 named = record.category or ("" if record.id is None else str(record.id))
                 parts = [f"{number}/{len(records)}", named, left]
                 display.heading("  ".join(part for part in parts if part))
-            answers: list[str] = []
-            for turn in range(len(record.turns)):
-                entry = _Entry(record=record, turn=turn, number=number)
+            for turn in range(len(answers), len(record.turns)):
+                entry = AnsweredTurn(record=record, turn=turn, number=number)
                 if not self._answer(engine, entry, answers, display, results):
                     break  # the next turn has nothing to answer
                 if len(records) > 1 or len(record.turns) > 1:
@@ -94,10 +103,10 @@ class Generate(Task):
     def _answer(
         self,
         engine: Engine,
-        entry: _Entry,
+        entry: AnsweredTurn,
         answers: list[str],
         display: Display,
-        results: Results,
+        results: GeneratedAnswers,
     ) -> bool:
         """Answer one turn and append the text to `answers`. Returns False if it could not start."""
         if self.stream:
@@ -114,7 +123,7 @@ class Generate(Task):
         except ValueError as error:
             if meter.num_steps:
                 raise  # the error came later than the prompt was checked
-            _complain(f"prompt {entry.number}: {error}")
+            _say(f"prompt {entry.number}: {error}")
             results.add_error(entry, str(error))
             return False
         results.add(entry, answer, meter.end(first_tokens=len(answer.tokens[:1])))
@@ -133,24 +142,6 @@ class Generate(Task):
         return events.result
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """One turn of one record of the prompt file."""
-
-    record: PromptRecord
-    turn: int  # from 0
-    number: int  # of the record, from 1
-
-    @property
-    def text(self) -> str:
-        return self.record.turns[self.turn]
-
-    def as_dict(self) -> dict[str, Any]:
-        names = {"id": self.record.id, "category": self.record.category}
-        named = {key: value for key, value in names.items() if value is not None}
-        return named | ({"turn": self.turn} if len(self.record.turns) > 1 else {})
-
-
 @dataclass
 class _Stream:
     """The events of an answer, which remembers the answer that the stream returns at its end."""
@@ -162,79 +153,10 @@ class _Stream:
         self.result = yield from self.events  # type: ignore[func-returns-value]
 
 
-class Results:
-    """The files of a run: generations.jsonl line by line, and metrics.json anew after each line.
-
-    Every answer is handed to the trace's recorder as well.
-    """
-
-    def __init__(self, job: Job, recorder: Tracer) -> None:
-        self._recorder = recorder
-        self.summary = RunSummary(job.engine.components.target.device)
-        self.reasons: list[str] = []  # finish reasons, one an answer
-        self.last = Metrics()  # of the latest answer
-        self.prompt: Sequence[int] = ()  # of the latest answer
-        self._folder = job.output_dir
-        self._drafter = job.engine.components.drafter
-
-    def __enter__(self) -> Results:
-        path = self._folder / "generations.jsonl"
-        # A lone surrogate of a command line becomes its own JSON escape.
-        self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
-        self._write_metrics()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-        self._write_metrics()
-
-    def watch(self, entry: _Entry, tokens: Sequence[int]) -> Sequence[Observer]:
-        """The observers of the steps of an answer to these tokens, for the trace."""
-        question = TracedPrompt(
-            number=len(self.reasons),
-            id=entry.record.id,
-            category=entry.record.category,
-            prompt=entry.text,
-            prompt_tokens=tokens,
-        )
-        return self._recorder.begin(question)
-
-    def add(self, entry: _Entry, answer: Generation, metrics: Metrics) -> None:
-        """Write a finished answer."""
-        assert metrics.num_tokens == len(answer.tokens)
-        warm = is_warm(self._drafter)
-        self.summary.add(metrics, warm=warm)
-        self.reasons.append(answer.finish_reason)
-        self.last = metrics
-        self.prompt = answer.prompt_tokens
-        self._write_line(
-            {
-                "prompt": entry.text,
-                "text": answer.text,
-                "tokens": answer.tokens,
-                "finish_reason": answer.finish_reason,
-                "num_prompt_tokens": len(answer.prompt_tokens),
-                **entry.as_dict(),
-                **({} if warm is None else {"warm": warm}),
-                "metrics": metrics.as_dict(),
-            }
-        )
-        self._recorder.end(answer, metrics.as_dict())
-
-    def add_error(self, entry: _Entry, reason: str) -> None:
-        """Write that a prompt could not be answered, and why."""
-        self.summary.num_errors += 1
-        self.reasons.append(ERROR)
-        line = {"prompt": entry.text, "text": "", "tokens": [], "finish_reason": ERROR}
-        self._write_line(line | {"error": reason, **entry.as_dict()})
-
-    def _write_line(self, value: dict[str, Any]) -> None:
-        self._file.write(json.dumps(value, ensure_ascii=False) + "\n")
-        self._file.flush()
-        self._write_metrics()
-
-    def _write_metrics(self) -> None:
-        write_json(self._folder / "metrics.json", self.summary.as_dict())
+def _learn(engine: Engine, record: PromptRecord, answers: Sequence[str]) -> None:
+    """Decode earlier answers again, uncounted, for what the drafter learns from them."""
+    for turn in range(len(answers)):
+        engine.generate(engine.encode(conversation(engine, record, answers[:turn])))
 
 
 def _records(job: Job) -> list[PromptRecord]:
@@ -249,5 +171,5 @@ def _time_left(summary: RunSummary, done: int, count: int) -> str:
     return f"about {duration(summary.total.total_s / done * (count - done))} left"
 
 
-def _complain(text: str) -> None:
+def _say(text: str) -> None:
     sys.stderr.write(f"specframe: {' '.join(text.split())}\n")
