@@ -231,18 +231,11 @@ def _write_compact(small: Path, path: Path) -> None:
 
 
 def _generate_options(engine: Engine) -> dict[str, Any]:
-    """Options of transformers' `generate` for the sampling; {} if greedy. Raises ConfigError."""
-    settings = engine.settings
-    _check_taken(asdict(settings.sampling), asdict(settings.stop))
-    chosen = {key: getattr(settings.sampling, key) for key in _WARPERS}
-    if chosen["temperature"] < GREEDY_BELOW:
-        return {}
-    given = {key: value for key, value in chosen.items() if value is not None}
-    return {"do_sample": True, "top_k": 0, **given}
+    """Options of transformers' `generate` for the sampling; {} if greedy.
 
-
-def _check_taken(sampling: dict[str, Any], stop: dict[str, Any]) -> None:
-    """Raise ConfigError for a setting that batched answers cannot follow."""
+    Raises ConfigError for a setting that batched answers cannot follow.
+    """
+    sampling, stop = asdict(engine.settings.sampling), asdict(engine.settings.stop)
     for group, settings, supported in (("sampling", sampling, _WARPERS), ("stop", stop, ("eos",))):
         for key, value in settings.items():
             if key not in supported and value is not None:
@@ -250,6 +243,8 @@ def _check_taken(sampling: dict[str, Any], stop: dict[str, Any]) -> None:
                     f"{group}.{key}={value}: task=distill takes {group}.{' and '.join(supported)} "
                     f"alone; leave {group}.{key}=null"
                 )
+    chosen = {key: sampling[key] for key in _WARPERS if sampling[key] is not None}
+    return {} if chosen["temperature"] < GREEDY_BELOW else {"do_sample": True, "top_k": 0, **chosen}
 
 
 def _say(text: str) -> None:

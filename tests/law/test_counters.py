@@ -225,7 +225,7 @@ class Shared(Recorder):
         self.asked, self.sequence = asked, sequence
 
 
-def test_a_text_asks_with_its_own_lengths_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_asks_with_its_own_lengths_and_never_twice() -> None:
     """The whole loop: draws are keyed by the length of the context, the first token by the
     prompt's, and what decided a token is never asked for again."""
     asked: list[Key] = []
@@ -235,7 +235,6 @@ def test_a_text_asks_with_its_own_lengths_and_never_twice(monkeypatch: pytest.Mo
         made.append((seed, sequence))
         return Shared(asked, seed, sequence)
 
-    monkeypatch.setattr("specframe.session.engine.Streams", streams)
     composition = Composition(
         target=toy(),
         drafter=lm_of(toy(blend=0.5), toy()),
@@ -245,7 +244,7 @@ def test_a_text_asks_with_its_own_lengths_and_never_twice(monkeypatch: pytest.Mo
         sampling=sampling_config(1.0),
         seed=7,
     )
-    decoding = composition.engine().decoding(max_new_tokens=60)
+    decoding = composition.engine().decoding(max_new_tokens=60, streams=streams)
     prompt = [0, 1, 2]
     lengths, decided = [len(prompt)], set()
     for emission in decoding.run(prompt, sequence=3):

@@ -99,7 +99,7 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
         raise Read
 
     patch.setattr(hf, "check_tree", lambda target: None)
-    patch.setattr(Lane, "first_token", lambda self, out: (5, 0, True))
+    patch.setattr(Lane, "first_token", lambda self, out: ([5], True))
     patch.setattr(Lane, "read", read)
     runtime, watching = rehearsed(warmup=100), Watching()
     assert isinstance(runtime.launch, GraphLaunch)

@@ -127,7 +127,7 @@ def test_the_colours_are_explained(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("abc\n"))
     job = job_of(specframe.load(TOY), tmp_path)
-    Chat(system=None, colour="always", show_rejected=wish).run(job)
+    Chat(colour="always", show_rejected=wish).run(job)
     legend = capsys.readouterr().out.splitlines()[0]
     assert "accepted" in legend and "corrected" in legend
     assert ("rejected" in legend) == wish

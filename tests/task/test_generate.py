@@ -311,7 +311,10 @@ def test_another_configuration_is_never_mixed_in(tmp_path: Path) -> None:
     words = [*TOY, "prompt=abc", "task.stream=false"]
     run_task.run(compose(words), output_dir=tmp_path)
     before = (tmp_path / "generations.jsonl").read_bytes()
-    for more, told in (("seed=1", "seed=0, this run has 1"), ("target.spread=3", "target=")):
+    for more, told in (
+        ("seed=1", "seed=0, this run has 1"),
+        ("target.spread=3", "target.spread=2"),
+    ):
         with pytest.raises(ConfigError, match=rf"its answers were made with {told}"):
             run_task.run(compose([*words, more]), output_dir=tmp_path)
     assert (tmp_path / "generations.jsonl").read_bytes() == before

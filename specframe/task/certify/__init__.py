@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -16,6 +16,7 @@ from specframe.session.engine import Engine
 from specframe.session.run_state import recorded
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.certify.certificate import Certificate
+from specframe.task.certify.check_runs import results_of
 from specframe.task.certify.coin_checks import NAME as COINS
 from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import TooManyBranches
@@ -30,7 +31,6 @@ from specframe.task.certify.text_checks import (
     seeded_text,
 )
 from specframe.task.certify.toy_models import toy_models
-from specframe.terminal.progress import StepProgress
 
 _AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
 _PLAIN_STOP = ["stop.eos=auto", "stop.strings=null", "stop.criteria=null"]
@@ -92,7 +92,7 @@ class Certify(Task):
             certificate = Certificate(
                 words={axis: job.config[axis]["name"] for axis in _AXES},
                 lossless=job.engine.components.accept.lossless,
-                checks=_results(self._checks(job)),
+                checks=results_of(self._checks(job)),
             )
             certificate.show()
             certificate.write(job.output_dir / "certificate.json")
@@ -237,22 +237,3 @@ def _noted(check: Check, job: Job, engine: Engine) -> Check:
         return check
     name = job.config["drafter"]["name"]
     return replace(check, stand_in=f"drafter=lm in place of drafter={name}")
-
-
-def _results(checks: Sequence[tuple[str, Callable[[], Check]]]) -> list[Check]:
-    """The results of all checks, with a word on which of them is running."""
-    results = []
-    with StepProgress("certify", total=len(checks)) as progress:
-        for name, check in checks:
-            progress.begin(name)
-            results.append(_guarded(name, check))
-            progress.add(1)
-    return results
-
-
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
-    """The result of a check; where its combination cannot be composed, the reason for that."""
-    try:
-        return check()
-    except (ConfigError, IncompatibleComponents) as error:
-        return not_run(name, str(error), applies=True)

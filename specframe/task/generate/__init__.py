@@ -68,7 +68,8 @@ class Generate(Task):
                 if results.reasons:
                     display.table(results.summary, results.reasons)
                     display.note(f"written to {os.path.relpath(job.output_dir)}")
-            display.say(payoff_of(job.engine, results.summary, prompt=results.prompt))
+            if results.prompt:
+                display.say(payoff_of(job.engine, results.summary, prompt=results.prompt))
         return int(results.summary.num_errors > 0)
 
     def _answer_all(
