@@ -122,6 +122,7 @@ class Distill(Task):
         settings = {
             **model_facts(identity(target, target.name), job.config.get("target", {})),
             "raw": engine.settings.raw,
+            "chat": asdict(engine.settings.chat),
             "eos": list(engine.eos_ids),
             "max_new_tokens": engine.settings.max_new_tokens,
             "seed": engine.settings.seed,
@@ -214,12 +215,9 @@ class _Work:
 def _model_of(engine: Engine) -> Any:
     """The target's model of transformers. Raises IncompatibleComponents without one."""
     target = engine.components.target
-    model = getattr(target, "model", None)
-    if model is None:
-        raise IncompatibleComponents(
-            f"task=distill needs a model of transformers, target={target.name} is none; "
-            "use target=hf"
-        )
+    if (model := getattr(target, "model", None)) is None:
+        text = f"task=distill needs a model of transformers, target={target.name} is none"
+        raise IncompatibleComponents(f"{text}; use target=hf")
     return model
 
 
@@ -231,11 +229,15 @@ def _write_compact(small: Path, path: Path) -> None:
 
 
 def _generate_options(engine: Engine) -> dict[str, Any]:
-    """Options of transformers' `generate` for the sampling; {} if greedy.
+    """Options of transformers' `generate` for the sampling; {} if greedy. Raises ConfigError."""
+    sampling = asdict(engine.settings.sampling)
+    _check_taken(sampling, asdict(engine.settings.stop))
+    chosen = {key: sampling[key] for key in _WARPERS if sampling[key] is not None}
+    return {} if chosen["temperature"] < GREEDY_BELOW else {"do_sample": True, "top_k": 0, **chosen}
 
-    Raises ConfigError for a setting that batched answers cannot follow.
-    """
-    sampling, stop = asdict(engine.settings.sampling), asdict(engine.settings.stop)
+
+def _check_taken(sampling: dict[str, Any], stop: dict[str, Any]) -> None:
+    """Raise ConfigError for a setting that batched answers cannot follow."""
     for group, settings, supported in (("sampling", sampling, _WARPERS), ("stop", stop, ("eos",))):
         for key, value in settings.items():
             if key not in supported and value is not None:
@@ -243,8 +245,6 @@ def _generate_options(engine: Engine) -> dict[str, Any]:
                     f"{group}.{key}={value}: task=distill takes {group}.{' and '.join(supported)} "
                     f"alone; leave {group}.{key}=null"
                 )
-    chosen = {key: sampling[key] for key in _WARPERS if sampling[key] is not None}
-    return {} if chosen["temperature"] < GREEDY_BELOW else {"do_sample": True, "top_k": 0, **chosen}
 
 
 def _say(text: str) -> None:

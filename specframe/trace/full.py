@@ -188,11 +188,10 @@ def _law(draft: Draft, laws: Laws) -> Tensor:
     depths = draft.depths.tolist()
     law = torch.zeros_like(laws.logits)
     for depth in sorted(set(depths)):
-        rows = torch.tensor([i for i, each in enumerate(depths) if each == depth])
-        rows = rows.to(law.device)
-        greedy = laws.sampling.greedy
-        at_rows = laws.scores(rows, depth).softmax(-1) if greedy else laws.at(rows, depth)
-        law[rows] = at_rows.to(law.dtype)
+        places = [row for row, each in enumerate(depths) if each == depth]
+        rows = torch.tensor(places, device=law.device)
+        hot = not laws.sampling.greedy
+        law[rows] = (laws.at(rows, depth) if hot else laws.scores(rows, depth).softmax(-1)).to(law)
     return law
 
 
@@ -248,7 +247,7 @@ def _settings(engine: Engine, config: dict[str, Any], top_k: int) -> dict[str, A
     axes = ("target", "drafter", "tree", "cache", "sampling", "stop")
     return {
         **{axis: config[axis] for axis in axes},
-        **{key: config[key] for key in ("raw", "max_new_tokens", "seed")},
+        **{key: config[key] for key in ("raw", "chat", "max_new_tokens", "seed")},
         "dtype": str(parts.target.dtype).removeprefix("torch."),
         "vocab_size": parts.target.vocab_size,
         "several_sources": bool(parts.drafter.traits.sources),
