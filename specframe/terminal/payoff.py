@@ -39,24 +39,23 @@ def payoff(
     token_ms = (1e3 * total.decode_s - total.phase_ms.get("host", 0.0)) / total.num_step_tokens
     length = f"{total.acceptance_length:.2f} tokens a pass"
     if isinstance(policy, KnowsCosts):
-        plain_ms, source = policy.costs.step_ms(1, context), "by the costs of this machine"
+        plain_ms, source = policy.costs.step_ms(1, context), "takes by the costs of this machine"
     elif measured_ms is not None:
-        plain_ms, source = measured_ms, "as timed after the last answer"
+        plain_ms, source = measured_ms, "took after the last answer"
     else:
         return (
             f"It emitted {length}, {token_ms:.1f} ms a token. Whether that is faster than plain "
             "decoding was not measured: the same command with task=benchmark measures it."
         )
     return (
-        f"It emitted {length}, {token_ms:.1f} ms a token, where a step of plain decoding takes "
-        f"{plain_ms:.1f} ms {source}: {_verdict(plain_ms / token_ms)}. task=benchmark measures "
-        "both side by side."
+        f"{_verdict(plain_ms / token_ms)}: a token took {token_ms:.1f} ms at {length}, and a step "
+        f"of plain decoding {source} {plain_ms:.1f} ms. task=benchmark measures both side by side."
     )
 
 
 def _verdict(ratio: float) -> str:
     """What a speed over plain decoding means."""
     if abs(ratio - 1) < _EVEN:
-        return "about as fast as plain decoding"
-    paid = "drafting paid" if ratio > 1 else "drafting did not pay here"
-    return f"{paid}: about {ratio:.2f} times plain decoding"
+        return "About as fast as plain decoding"
+    paid = "Drafting paid" if ratio > 1 else "Drafting did not pay here"
+    return f"{paid}, about {ratio:.2f} times plain decoding"
