@@ -39,17 +39,17 @@ def payoff(
     token_ms = (1e3 * total.decode_s - total.phase_ms.get("host", 0.0)) / total.num_step_tokens
     length = f"{total.acceptance_length:.2f} tokens a pass"
     if isinstance(policy, KnowsCosts):
-        plain_ms, source = policy.costs.step_ms(1, context), "takes by the costs of this machine"
+        plain_ms, source = policy.costs.step_ms(1, context), "by the costs of this machine"
     elif measured_ms is not None:
-        plain_ms, source = measured_ms, "took after the last answer"
+        plain_ms, source = measured_ms, "timed after the last answer"
     else:
         return (
             f"It emitted {length}, {token_ms:.1f} ms a token. Whether that is faster than plain "
             "decoding was not measured: the same command with task=benchmark measures it."
         )
     return (
-        f"{_verdict(plain_ms / token_ms)}: a token took {token_ms:.1f} ms at {length}, and a step "
-        f"of plain decoding {source} {plain_ms:.1f} ms. task=benchmark measures both side by side."
+        f"{_verdict(plain_ms / token_ms)}: a token took {token_ms:.1f} ms at {length}, a step of "
+        f"plain decoding {plain_ms:.1f} ms ({source}). task=benchmark measures both side by side."
     )
 
 
