@@ -20,7 +20,7 @@ SUITES = {
     "cache": ("caches", "CacheContract", "stepwise", "values = {'step': 3}"),
     "runtime": ("runtimes", "RuntimeContract", "halves", ""),
     "target": ("targets", "TargetContract", "alphabet", "values = {'lead': 3.0}"),
-    "task": ("tasks", "TaskContract", "variety", "values = {'least': 2}"),
+    "task": ("task_runs", "TaskContract", "variety", "values = {'least': 2}"),
     "trace": ("tracers", "TraceContract", "numbers", ""),
     "data": ("suites", "SuiteContract", "letters", ""),
     "tracker": ("trackers", "TrackerContract", "diary", "values = {'file': 'mine.txt'}"),
