@@ -23,6 +23,8 @@ from specframe.models.tokenizer import identity_of
 from specframe.session.engine import Engine
 from specframe.session.warmup import prepared_s
 from specframe.storage.digests import file_digest
+from specframe.storage.secret_keys import is_secret
+from specframe.storage.whole_files import write_whole
 from specframe.target.base import Target
 from specframe.tree.base import explanation_of
 
@@ -32,7 +34,6 @@ PACKAGES = (
 )
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
 _BLOCK, _NUM_BLOCKS = 4096, 64  # of a weights file's fingerprint: bytes a block, blocks
-_SECRET = re.compile(r"(^|_)(api_?key|auth|password|secret|token)$")
 
 
 def describe(engine: Engine, config: dict[str, Any]) -> dict[str, Any]:
@@ -67,14 +68,7 @@ def surroundings(config: dict[str, Any]) -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write whole or not at all, so that a reader or a crash never sees half a file."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(json_bytes(value))
-        os.replace(partial, path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
+    write_whole(path, json_bytes(value))
 
 
 def json_bytes(value: Any) -> bytes:
@@ -219,9 +213,9 @@ def _masked(value: Any, key: str = "") -> Any:
         return {str(name): _masked(item, str(name)) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(item, key) for item in value]
-    return "***" if value and isinstance(value, str) and _SECRET.search(key.lower()) else value
+    return "***" if value and isinstance(value, str) and is_secret(key) else value
 
 
 def _masked_word(word: str) -> str:
     key, _, value = word.partition("=")
-    return f"{key}=***" if value and _SECRET.search(key.lower().replace(".", "_")) else word
+    return f"{key}=***" if value and is_secret(key) else word

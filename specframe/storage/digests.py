@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specframe.storage.cache_folder import cache_root
+from specframe.storage.whole_files import write_whole
 
 _SEAL = ".sha256"
 _SETTLED_NS = 100_000_000  # a younger file may change again within one tick of its clock
@@ -36,13 +37,14 @@ def file_digest(file: Path) -> str:
     if _state(file) == state and time.time_ns() - max(state[1:3]) > _SETTLED_NS:
         with suppress(OSError):  # where nothing can be written it is taken each time
             record.parent.mkdir(parents=True, exist_ok=True)
-            _write(record, json.dumps({"file": str(file), "state": state, "sha256": digest}))
+            facts = {"file": str(file), "state": state, "sha256": digest}
+            write_whole(record, json.dumps(facts).encode())
     return digest
 
 
 def seal(file: Path) -> None:
     """Write the digest of a file beside it. Raises OSError."""
-    _write(_seal_of(file), file_digest(file) + "\n")
+    write_whole(_seal_of(file), f"{file_digest(file)}\n".encode())
 
 
 def is_unchanged(file: Path, *, sealed: bool = False) -> bool:
@@ -67,10 +69,3 @@ def _seal_of(file: Path) -> Path:
 def _state(file: Path) -> list[int]:
     status = file.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a file, which appears whole or not at all."""
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, file)

@@ -11,6 +11,7 @@ from typing import Any, Self
 from specframe.errors import ConfigError
 from specframe.storage.differences import first_difference
 from specframe.storage.folder_lock import lock
+from specframe.storage.whole_files import write_whole
 
 _FOLDER = "hydra.run.dir"  # a key that names the folder of a file, not the file
 
@@ -80,9 +81,7 @@ class LineFile:
     def _check(self, settings: dict[str, Any]) -> None:
         beside = settings_path(self.path)
         if os.fstat(self._file.fileno()).st_size == 0:
-            partial = beside.with_name(f".{beside.name}.partial")
-            partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-            os.replace(partial, beside)
+            write_whole(beside, f"{json.dumps(settings, indent=2)}\n".encode())
             return
         check_settings(
             self.path,

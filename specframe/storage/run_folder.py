@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,14 +16,15 @@ from typing import Any, Self
 
 from specframe.errors import ConfigError
 from specframe.storage.folder_lock import FolderLock
+from specframe.storage.secret_keys import is_secret
 from specframe.storage.system_errors import place_named_by
+from specframe.storage.whole_files import write_whole
 
 RECORD_FILE = "run.json"
 _LOCK = ".run.lock"
 _MANIFEST = "manifest.json"
 _LARGEST_READ = 64 << 20  # bytes; of a larger file, size and time stand for the content
 _MOST_FILES = 10_000  # of a folder whose files stand for it
-_SECRET = re.compile(r"(^|_)(api_?key|auth|password|secret|token)$")
 _LONGEST_SHOWN = 60  # characters of a value in a message
 
 
@@ -145,14 +145,8 @@ class RunFolder:
 
     def _write(self, record: dict[str, Any]) -> None:
         """Write the record whole or not at all."""
-        partial = self.path / f".{RECORD_FILE}.partial"
         text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-        try:
-            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-            os.replace(partial, self.path / RECORD_FILE)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_whole(self.path / RECORD_FILE, text.encode("utf-8", errors="backslashreplace"))
 
     def _digests(self, without: Collection[str]) -> dict[str, str]:
         digests = {
@@ -225,7 +219,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 def _without_secret(key: str, value: Any) -> Any:
     """A digest in place of a password: it is compared, and nobody can read it."""
-    if value is None or not _SECRET.search(key.rpartition(".")[2]):
+    if value is None or not is_secret(key):
         return value
     return f"secret {hashlib.sha256(str(value).encode()).hexdigest()[:16]}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +13,8 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from specframe.storage.whole_files import write_whole
 
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
 RECORD = "status.json"
@@ -85,14 +86,7 @@ class PointRecord:
     def write(self) -> None:
         """Write it into its folder; a reader sees the whole record or the one before."""
         target = Path(self.directory) / RECORD
-        partial = target.with_suffix(f".{os.getpid()}.partial")
-        text = json.dumps(asdict(self), indent=1, default=str) + "\n"
-        try:
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, target)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_whole(target, f"{json.dumps(asdict(self), indent=1, default=str)}\n".encode())
 
     @classmethod
     def read(cls, directory: Path) -> PointRecord | None:
