@@ -32,11 +32,11 @@ class MLflow(Tracker):
 
         client = MlflowClient(tracking_uri=self.uri)
         known = client.get_experiment_by_name(self.experiment)
-        experiment = client.create_experiment(self.experiment) if known is None else None
+        experiment_id = (
+            client.create_experiment(self.experiment) if known is None else known.experiment_id
+        )
         tags = {"status": run.status, "folder": str(run.directory), "sweep": run.sweep or ""}
-        run_id = client.create_run(
-            experiment or known.experiment_id, run_name=run.name, tags=tags
-        ).info.run_id
+        run_id = client.create_run(experiment_id, run_name=run.name, tags=tags).info.run_id
         now = time.time_ns() // 1_000_000
         params = [Param(_name(key), str(value)[:_LONGEST]) for key, value in run.config.items()]
         metrics = [Metric(_name(key), value, now, 0) for key, value in run.numbers.items()]
