@@ -64,7 +64,7 @@ ALLOWED: dict[str, str] = {
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session storage tree.base types",
-    "terminal": "measure planning session",
+    "terminal": "measure planning session storage",
     "report": "accept.base errors measure session",
     "training": "cache.base errors heads prompts registry session storage target.base terminal "
     "train.base types",
@@ -181,13 +181,16 @@ def word_of(name: str) -> str | None:
     )
 
 
-def edges() -> Iterator[tuple[str, str]]:
+@cache
+def edges() -> list[tuple[str, str]]:
     """(importing module, imported module) of ours, both dotted below the package."""
+    found = []
     for name, tree in modules().items():
         for imported in imports(tree):
             top, _, rest = imported.partition(".")
             if top == "specframe" and rest and rest != name:
-                yield name, rest
+                found.append((name, rest))
+    return found
 
 
 def test_a_module_imports_only_what_its_package_may() -> None:

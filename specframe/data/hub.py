@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import logging
-import os
 import urllib.request
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from specframe.data.base import SUITES, Suite
 from specframe.errors import ConfigError, MissingResource
 from specframe.storage.cache_folder import cache_root
 from specframe.storage.digests import is_unchanged, seal
+from specframe.storage.whole_files import write_whole
 
 _FOLDER = "data"  # in the cache
 _TIMEOUT_S = 60  # how long to wait for a silent server
@@ -143,9 +143,7 @@ def _cached(name: str, content: bytes) -> Path:
         return place
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_name(f".{name}.{os.getpid()}.partial")
-        partial.write_bytes(content)
-        os.replace(partial, place)
+        write_whole(place, content)
         seal(place)
     except OSError as error:
         raise ConfigError(

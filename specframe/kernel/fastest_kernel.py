@@ -7,8 +7,6 @@ clearly faster. Times are stored next to the compiled kernel.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -23,6 +21,7 @@ from specframe.kernel.library import library_file
 from specframe.kernel.onednn import OneDNN
 from specframe.kernel.packed_linear import PackedMatrix
 from specframe.storage.digests import is_unchanged, seal
+from specframe.storage.whole_files import write_whole
 
 Kernel = Literal["own", "onednn", "torch"]
 Shape = tuple[int, ...]  # (output columns, inputs) of a weight
@@ -118,9 +117,5 @@ def _read(file: Path) -> dict[str, Times]:
 
 def _write(file: Path, times: dict[str, Times]) -> None:
     """Write the file, which appears whole or not at all, and its seal."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=file.parent, delete=False, encoding="utf-8"
-    ) as partial:
-        json.dump(times, partial, indent=2)
-    os.replace(partial.name, file)
+    write_whole(file, json.dumps(times, indent=2).encode())
     seal(file)

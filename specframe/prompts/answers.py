@@ -7,7 +7,6 @@ form (.npz) has the answers' token ids alone and is small enough to be committed
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from specframe.errors import ConfigError
 from specframe.storage.arrays import check_integers, read_arrays
 from specframe.storage.differences import first_difference
 from specframe.storage.lines import LineFile
+from specframe.storage.whole_files import whole_file
 
 Key = tuple[str | int, int]  # id of the prompt, turn
 COMPACT_BYTES = 4_000_000  # largest compact file that is worth committing
@@ -115,26 +115,24 @@ def write_compact(path: Path, answers: Iterable[Answer], *, max_bytes: int = COM
     listed = list(answers)
     tokens = np.array([token for answer in listed for token in answer.tokens], dtype=np.uint32)
     narrow = not len(tokens) or tokens.max() < 2**16
-    partial = path.with_name(f".{path.name}.partial")
+    reasons = [_REASONS.index(each.finish_reason) for each in listed]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with partial.open("wb") as file:
-        np.savez_compressed(
-            file,
-            tokens=tokens.astype(np.uint16) if narrow else tokens,
-            ends=np.cumsum([len(each.tokens) for each in listed], dtype=np.uint32),
-            turns=np.array([each.turn for each in listed], dtype=np.uint8),
-            reasons=np.array(
-                [_REASONS.index(each.finish_reason) for each in listed], dtype=np.uint8
-            ),
-            ids=np.frombuffer(json.dumps([each.id for each in listed]).encode(), dtype=np.uint8),
-        )
-    size = partial.stat().st_size
-    if size > max_bytes:
-        partial.unlink()
-        raise ValueError(
-            f"{path}: {len(listed)} answers take {size} bytes, more than {max_bytes}; give fewer"
-        )
-    os.replace(partial, path)
+    with whole_file(path) as partial:
+        with partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                tokens=tokens.astype(np.uint16) if narrow else tokens,
+                ends=np.cumsum([len(each.tokens) for each in listed], dtype=np.uint32),
+                turns=np.array([each.turn for each in listed], dtype=np.uint8),
+                reasons=np.array(reasons, dtype=np.uint8),
+                ids=np.frombuffer(json.dumps([one.id for one in listed]).encode(), dtype=np.uint8),
+            )
+        size = partial.stat().st_size
+        if size > max_bytes:
+            raise ValueError(
+                f"{path}: {len(listed)} answers take {size} bytes, more than {max_bytes}; "
+                "give fewer"
+            )
     return size
 
 

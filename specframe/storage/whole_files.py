@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its place and move it there; after an error nothing is left behind."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; it is moved there at the end of the block.
+
+    After an error, or an interrupt, nothing is left behind, and what was at `path` stays.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(data)
+        yield partial
         os.replace(partial, path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_bytes(data)

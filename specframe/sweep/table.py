@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from specframe.storage.whole_files import whole_file
 from specframe.sweep.point import FAILED, OK, SKIPPED, PointRecord, flat
 from specframe.sweep.point_numbers import KEY_METRICS, Row, numbers_in
 
@@ -44,9 +45,8 @@ def write(points: Sequence[PointRecord], sweep: Path) -> list[Path]:
     columns = [*names, *last]
     files = [sweep / "sweep.csv", sweep / "sweep.parquet"]
     for file, make in zip(files, (_csv, _parquet), strict=True):
-        partial = file.with_name(f".{file.name}.partial")
-        make(partial, rows, columns)
-        os.replace(partial, file)
+        with whole_file(file) as partial:
+            make(partial, rows, columns)
     return files
 
 

@@ -19,6 +19,7 @@ from specframe.report.run_sides import with_sides
 from specframe.report.runs import FinishedRun, find
 from specframe.report.summary import Content
 from specframe.report.traces import TraceReader
+from specframe.storage.whole_files import write_whole
 from specframe.task.base import TASKS, Job, Task
 from specframe.terminal.progress import StepProgress
 
@@ -94,9 +95,7 @@ class Report(Task):
             progress.add(1)
         path = job.output_dir / self.output
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
-        os.replace(partial, path)
+        write_whole(path, page.encode("utf-8", errors="xmlcharrefreplace"))
         print(f"{counted(len(listed.folders), 'run')}, {counted(len(groups), 'configuration')}")
         print(f"written to {os.path.relpath(path)}")
         return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
+
+from specframe.storage.whole_files import whole_file
 
 _PIPED_WIDTH = 200  # columns, so that no line is broken where there is no terminal
 
@@ -78,12 +79,13 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """
     flat = [_with_ends(row) for row in rows]
     columns = list(dict.fromkeys(key for row in flat for key in row))
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with (
+        whole_file(path) as partial,
+        partial.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         writer.writerows(flat)
-    os.replace(partial, path)
 
 
 def _with_ends(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ sizes for each of them, so that a file of many small trees stays small and loads
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from specframe.errors import ConfigError, describe_error
 from specframe.storage.arrays import read_arrays
+from specframe.storage.whole_files import whole_file
 
 ANSWERS_FILE = "answers.jsonl"  # one line an answer, see trace/README.md
 POSITIONS_FOLDER = "positions"
@@ -77,10 +77,8 @@ class TracedAnswer:
     def write(self, path: Path) -> None:
         """Write the file, which appears whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        with partial.open("wb") as file:
+        with whole_file(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **self._arrays())
-        os.replace(partial, path)
 
     def _arrays(self) -> dict[str, Any]:
         calls = [(i, call) for i, each in enumerate(self.positions) for call in each.calls]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from specframe.cache.base import CACHES
 from specframe.errors import ConfigError
+from specframe.storage.whole_files import write_whole
 from specframe.target.base import DependsOnReach, Target
 from specframe.training.samples import TrainingSample
 from specframe.types import Rows
@@ -224,11 +225,9 @@ class FeatureCache:
         """Record the samples in the file, once they are on the disk."""
         with (self._folder / _DATA).open("ab") as file:
             os.fsync(file.fileno())
-        partial = self._folder / f".{_RECORD}.partial"
         taps = list(self._reader.taps)
         record = {"identity": self._identity, "taps": taps, "samples": list(digests)}
-        partial.write_text(json.dumps(record, default=str), encoding="utf-8")
-        os.replace(partial, self._folder / _RECORD)
+        write_whole(self._folder / _RECORD, json.dumps(record, default=str).encode())
 
 
 def _digest(sample: TrainingSample) -> str:
