@@ -31,11 +31,13 @@ from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
 from specframe.task.certify.law_checks import chi_square
 from specframe.task.certify.pass_checks import Swayed, row_company
+from specframe.task.certify.reference import greedy_reference
 from specframe.task.certify.reused_coins import BlockAgain, Stuck
 from specframe.task.certify.text_checks import Check, Texts, greedy_text, not_run, with_rule
 from specframe.testing import defaults
 from specframe.types import Draft, Verdict
 from tests.commands import job_of
+from tests.turns import rest_slow
 
 QUICK = ["task=certify", "target=toy", "task.draws=300", "task.length=3", "task.tokens=12"]
 AXES = ("target", "drafter", "tree", "accept", "cache", "runtime")
@@ -76,7 +78,7 @@ def run(
     return code, held, {check["name"]: check for check in held["checks"]}
 
 
-@pytest.mark.parametrize("dear", [False, True], ids=["drafts", "drafts nothing"])
+@pytest.mark.parametrize("dear", rest_slow([True, False]), ids=["drafts nothing", "drafts"])
 def test_a_tree_by_costs_is_judged_by_what_it_drafts(dear: bool, tmp_path: Path) -> None:
     held = json.loads(Path(defaults.__file__).with_name("costs.json").read_text(encoding="utf-8"))
     if dear:
@@ -106,7 +108,7 @@ def test_match_is_exact(tmp_path: Path) -> None:
     assert (tmp_path / "manifest.json").is_file()
 
 
-@pytest.mark.parametrize("proposal", ["iid", "wor"])
+@pytest.mark.parametrize("proposal", rest_slow(["wor", "iid"]))
 def test_rejection_is_exact(tmp_path: Path, proposal: str) -> None:
     words = ("accept=rejection", "drafter=lm", "sampling.temperature=0.8")
     code, held, found = run(tmp_path, *words, f"tree.proposal={proposal}")
@@ -184,7 +186,7 @@ class BlockOnce(BlockAgain):
         return (position, level)
 
 
-@pytest.mark.parametrize(("rule", "code"), [(BlockAgain(), 1), (BlockOnce(), 0)])
+@pytest.mark.parametrize(("rule", "code"), rest_slow([(BlockAgain(), 1), (BlockOnce(), 0)]))
 def test_a_rule_that_tosses_a_coin_again_is_exposed(
     tmp_path: Path, rule: AcceptRule, code: int
 ) -> None:
@@ -275,13 +277,13 @@ def test_a_drafter_that_stands_in_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "rule", "branches"),
-    [
-        (("drafter=cascade", "drafter.length=2"), "match", 216),
-        (("drafter=router",), "match", 27),
-        pytest.param(
-            ("drafter=router", "drafter.mode=merge"), "rejection", 39, marks=pytest.mark.slow
-        ),
-    ],
+    rest_slow(
+        [
+            (("drafter=router",), "match", 27),
+            (("drafter=cascade", "drafter.length=2"), "match", 216),
+            (("drafter=router", "drafter.mode=merge"), "rejection", 39),
+        ]
+    ),
 )
 def test_a_drafter_of_several_is_judged_itself(
     tmp_path: Path,
@@ -453,3 +455,15 @@ def test_oracle_remembers_what_it_worked_out(monkeypatch: pytest.MonkeyPatch) ->
     answer = oracle.greedy_reference(toy_engine(), 6)
     assert answer([0, 1], 0) == answer([0, 1], 0)
     assert len(calls) == 6
+
+
+def test_the_reference_is_of_its_seed_and_its_sequence() -> None:
+    texts = set()
+    for seed in (0, 7):
+        engine = load(["target=toy", "drafter=none", "sampling.temperature=1", f"seed={seed}"])
+        reference = greedy_reference(engine, 12)
+        for sequence in (0, 3):
+            text = engine.generate([0, 1, 2], sequence=sequence, max_new_tokens=12).tokens
+            assert reference([0, 1, 2], sequence) == text
+            texts.add(tuple(text))
+    assert len(texts) == 4

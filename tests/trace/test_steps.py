@@ -30,8 +30,15 @@ from tests.small_models import Composition, stop_config, toy
 from tests.test_syncs import compose as composed
 from tests.test_syncs import declared, read_in, watch
 
-TOY = ("target=toy", "max_new_tokens=24")
-ASKED = TracedPrompt(number=3, id="x", category="qa", prompt="abcab", prompt_tokens=[0, 1, 2, 0, 1])
+TOY = ("target=toy", "max_new_tokens=24", "seed=7")  # explanations toss the same coins again
+ASKED = TracedPrompt(
+    number=3,
+    id="x",
+    category="qa",
+    prompt="abcab",
+    prompt_tokens=[0, 1, 2, 0, 1],
+    sequence=5,
+)
 METHODS = [
     ("drafter=lm", "tree=dynamic"),
     ("drafter=lm", "tree=chain", "accept=rejection", "sampling.temperature=1"),
@@ -69,7 +76,7 @@ def traced(
     engine, kept = load([*TOY, *words]), Kept()
     with StepTrace(softmax=softmax).open(engine, folder, {}) as recorder:
         watchers = [kept, *recorder.begin(ASKED)]
-        made = engine.generate(ASKED.prompt_tokens, observers=watchers)
+        made = engine.generate(ASKED.prompt_tokens, sequence=ASKED.sequence, observers=watchers)
         recorder.end(made, {"prefill_s": 0.25, "num_steps": len(kept.records)})
     return lines(folder), kept.records, made.tokens
 
