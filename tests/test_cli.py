@@ -28,6 +28,7 @@ from specframe.storage.folder_lock import FolderLock
 from specframe.storage.run_folder import RunFolder
 from specframe.sweep import extras
 from specframe.sweep.point import PointRecord
+from tests.turns import rest_slow
 
 REPOSITORY = Path(specframe.__file__).parents[1]
 OPTIONS = {
@@ -348,6 +349,7 @@ def test_interrupt_and_exit_codes_of_a_task(command: Command) -> None:
     assert command("seed=96").code == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_and_says_how_each_point_ended(command: Command) -> None:
     result = command("tree=chain", "-m", "seed=1,90,94,96,2", "raw=true")
     assert result.code == 1
@@ -371,6 +373,7 @@ def test_a_sweep_goes_on_and_says_how_each_point_ended(command: Command) -> None
     assert "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_a_sweep_without_mishap_ends_with_0(command: Command) -> None:
     assert command("-m", "tree=chain,dynamic").code == 0
     assert "2 ok, 0 skipped, 0 failed\n" in command("-m", "experiment=named_sweep").out
@@ -393,6 +396,7 @@ def test_an_interrupted_sweep_lists_what_was_finished(command: Command) -> None:
     assert result.err.splitlines()[-1] == told
 
 
+@pytest.mark.slow
 def test_the_same_sweep_again_does_only_what_is_left(command: Command) -> None:
     words = ("-m", "tree=chain,dynamic", "seed=1,94", "hydra.sweep.dir=mine")
     first = command(*words)
@@ -414,7 +418,9 @@ def test_the_same_sweep_again_does_only_what_is_left(command: Command) -> None:
     assert len(list(Path("mine").glob("*/status.json"))) == 6
 
 
-@pytest.mark.parametrize(("seeds", "code"), [("1,90", 0), ("90", 0), ("1,91", 1), ("1,94", 1)])
+@pytest.mark.parametrize(
+    ("seeds", "code"), rest_slow([("90", 0), ("1,91", 1), ("1,90", 0), ("1,94", 1)], fast=2)
+)
 def test_a_skipped_point_is_no_failure(command: Command, seeds: str, code: int) -> None:
     result = command("-m", f"seed={seeds}")
     assert result.code == code, result
@@ -425,6 +431,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_a_folder_is_refused_before_hydra_writes_there(command: Command) -> None:
     words = ("hydra.run.dir=mine", "tree=dynamic")
     assert command(*words).code == 0
@@ -460,6 +467,7 @@ def plain(*words: str) -> dict[str, object]:
     return {str(key): value for key, value in config.items() if key != "objective"}
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_in_one_line(command: Command) -> None:
     busy = "{}=mine: another command is writing to this folder; wait for it, or give another one"
     with RunFolder(Path("mine"), config={}, named_by="x"):
@@ -512,6 +520,7 @@ def test_a_read_only_place(command: Command, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_one_line(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,6 +576,7 @@ def test_an_output_that_takes_nothing(tmp_path: Path, redirected: str, told: str
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_points_of_one_drafter_follow_each_other(command: Command) -> None:
     result = command("-m", "seed=1,2", "drafter=ngram,eagle", "tree=chain,dynamic")
     made = [(config["drafter"]["name"], config["seed"]) for config in result.configs]  # type: ignore[index]
@@ -602,6 +612,7 @@ def test_an_extra_that_is_missing_is_named(
     assert line == f"{word} needs an extra: pip install 'specframe[{extra}]'"
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_fails_the_command_alone(command: Command) -> None:
     result = command("tracker=broken")
     assert (result.code, len(result.configs)) == (1, 1)
@@ -644,6 +655,7 @@ def test_a_plugin_that_repeats_a_word_is_refused_when_it_is_chosen(command: Comm
     assert "drafter=ngram: defined twice, in " in command("drafter=ngram").line
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_shows_only_when_it_may_matter(command: Command) -> None:
     folder = Path("plugins/cracked")
     (folder / "conf" / "drafter").mkdir(parents=True)
@@ -688,16 +700,16 @@ def _children_s() -> float:
 
 QUICK = [
     ["--help"],
+    ["drafter=ngarm"],
     ["--cfg", "job"],
     ["list"],
     ["explain", "drafter=eagle", "seed"],
-    ["drafter=ngarm"],
     ["tree.dpeth=6"],
     ["+tree.dpeth=6"],
 ]
 
 
-@pytest.mark.parametrize("words", QUICK, ids=" ".join)
+@pytest.mark.parametrize("words", rest_slow(QUICK, fast=2), ids=" ".join)
 def test_quick_answers_import_nothing_heavy(words: list[str], tmp_path: Path) -> None:
     # Plugins are imported to name those that fail, and one may want torch.
     may_import = words == ["drafter=ngarm"]
@@ -712,6 +724,7 @@ def test_quick_answers_import_nothing_heavy(words: list[str], tmp_path: Path) ->
     assert took < 3.0
 
 
+@pytest.mark.slow
 def test_help_lists_axes_keys_and_examples(tmp_path: Path) -> None:
     _, result = _shell("--help", cwd=tmp_path)
     for text in (

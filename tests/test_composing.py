@@ -10,6 +10,7 @@ from specframe.compose.catalogue import CONFIG_NAME, configuration, options
 from specframe.compose.overrides import compose
 from specframe.errors import ConfigError
 from tests.composing import APART, CHOICES, _whole
+from tests.turns import rest_slow
 
 WORDS = [
     [],
@@ -36,7 +37,7 @@ def plain(config: DictConfig) -> object:
     return OmegaConf.to_container(OmegaConf.create(own)), flags, config.hydra.runtime.choices
 
 
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+@pytest.mark.parametrize("words", rest_slow(WORDS, fast=16), ids=" ".join)
 def test_cheap_composition_is_hydras(words: list[str]) -> None:
     with configuration():
         whole = _whole(CONFIG_NAME, [*words], True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,7 @@ def test_where_is(question: str) -> None:
     assert text in (PACKAGE / path).read_text(encoding="utf-8")
 
 
+@cache
 def modules() -> dict[Path, ast.Module]:
     """Every module of the package, by its path below the package."""
     return {

@@ -81,7 +81,7 @@ def is_cheap(rule: str, tree: str, how: How, law: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("rule", "tree", "how", "law", "temperature"), in_turn(COMBINED, TEMPERATURES)
+    ("rule", "tree", "how", "law", "temperature"), in_turn(COMBINED, TEMPERATURES, every=2)
 )
 def test_the_law_of_a_whole_text_is_exact(
     rule: str, tree: str, how: How, temperature: float, law: str
@@ -118,7 +118,7 @@ def test_a_lossy_rule_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("rule", "tree", "how"),
     [
-        (Match, "static", "coupled"),
+        pytest.param(Match, "static", "coupled", marks=pytest.mark.slow),
         pytest.param(Rejection, "static", "wor", marks=pytest.mark.slow),
         pytest.param(Rejection, "chain", "iid", marks=pytest.mark.slow),
     ],

@@ -73,6 +73,7 @@ def run(axes: list[str], folder: Path, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_suite_of_a_drafter_runs_outside(tmp_path: Path) -> None:
     chosen = "outside or declared or nothing_to_the_next or datasheet"
     assert "4 passed" in run(["drafter"], tmp_path, "-k", chosen)

@@ -136,6 +136,7 @@ def plugin() -> dict[str, str]:
     return blocks(README.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_plugin_of_the_readme_runs(tmp_path: Path) -> None:
     files = plugin()
     assert words(files) == ["drafter=mine"]
@@ -143,6 +144,7 @@ def test_the_plugin_of_the_readme_runs(tmp_path: Path) -> None:
     check(files, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_is_noticed(tmp_path: Path) -> None:
     files = plugin()
     broken = {path: text.replace("self.times", "self.tiems", 1) for path, text in files.items()}

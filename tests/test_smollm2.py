@@ -34,7 +34,7 @@ from tests.small_models import (
     stop_config,
     tree_of,
 )
-from tests.turns import in_turn
+from tests.turns import in_turn, rest_slow
 
 PROMPTS = ("Count: one two three one two three", "The capital of France is")
 PAIRS = [
@@ -144,7 +144,7 @@ def tree(kind: str) -> TreePolicy:
 WAYS = [*zip(PROMPTS, CACHE_MAKERS, strict=True)]
 
 
-@pytest.mark.parametrize(("kind", "shape", "way"), in_turn(PAIRS, WAYS, every=2))
+@pytest.mark.parametrize(("kind", "shape", "way"), in_turn(PAIRS, WAYS, every=4))
 def test_sixteen_tokens(
     smollm2: HF, shallow: HF, own: Own, kind: str, shape: str, way: tuple[str, str]
 ) -> None:
@@ -160,7 +160,7 @@ def test_sixteen_tokens(
     assert decode(composed, prompt, 16).tokens == own.greedy(prompt, 16)
 
 
-@pytest.mark.parametrize("word", ["suffix", "rest"])
+@pytest.mark.parametrize("word", rest_slow(["suffix", "rest"]))
 def test_what_is_looked_up_changes_no_text(smollm2: HF, own: Own, word: str) -> None:
     if word == "rest":
         sizes = {"max_match": 16, "min_match": 1, "length": 10, "max_nodes": 16}

@@ -45,6 +45,7 @@ def undrafted(family: str, seed: int) -> tuple[Composition, list[int]]:
     in_turn(
         itertools.product(("ngram", "noisy", "perfect"), ("chain", "static", "dynamic")),
         ("llama", "gemma3", "mixtral"),
+        every=2,
     ),
 )
 def test_one_seed_gives_the_autoregressive_text(kind: str, tree: str, family: str) -> None:
@@ -118,6 +119,7 @@ def test_loop_goes_back_and_takes_a_given_tail() -> None:
             loop.truncate(len(PROMPT))
 
 
+@pytest.mark.slow
 def test_runs_leave_no_tensors_and_no_settings() -> None:
     made = target("llama").model
     composed = Composition(

@@ -25,3 +25,17 @@ def in_turn(items: Iterable[Sequence[Any]], others: Iterable[Any], *, every: int
         for place, item in enumerate(items)
         for turn, other in enumerate(choices)
     ]
+
+
+def rest_slow(items: Iterable[Any], *, fast: int = 1) -> list[Any]:
+    """The first items as they are, the others for the slow suite only.
+
+    items: values of one parameter, or a tuple of values each for several.
+    """
+    return [
+        pytest.param(
+            *(item if isinstance(item, tuple) else (item,)),
+            marks=[] if place < fast else [pytest.mark.slow],
+        )
+        for place, item in enumerate(items)
+    ]

@@ -205,7 +205,9 @@ def useless(*names: str) -> Any:
     return made
 
 
-@pytest.mark.parametrize(("tree", "temperature"), in_turn([(tree,) for tree in TREES], (0.0, 0.7)))
+@pytest.mark.parametrize(
+    ("tree", "temperature"), in_turn([(tree,) for tree in TREES], (0.0, 0.7), every=2)
+)
 def test_what_adds_nothing_is_found_and_left_out(tree: str, temperature: float) -> None:
     names = ("attention:2", "mlp:3")
     made = HF.of(useless(*names), runtime=RUNTIME)
@@ -223,6 +225,7 @@ def test_what_adds_nothing_is_found_and_left_out(tree: str, temperature: float) 
         assert outcome.num_accepted > held.num_accepted + 10
 
 
+@pytest.mark.slow
 def test_a_text_leaves_its_set_to_the_next_only_on_request() -> None:
     made = HF.of(useless("attention:2", "mlp:3"), runtime=RUNTIME)
     start = ["attention:1", "mlp:1"]

@@ -157,6 +157,7 @@ def test_a_chain_follows_what_most_guesses_say(family: str) -> None:
     assert [record.tokens for record in outcome.records] == expected.steps
 
 
+@pytest.mark.slow
 def test_some_guesses_are_right() -> None:
     """Else the comparison of the steps would compare nothing."""
     accepted = [

@@ -70,9 +70,9 @@ def spread(rows: Sequence[Sequence[float]], paths: Sequence[tuple[int, ...]]) ->
 @pytest.mark.parametrize(
     ("tree", "temperature", "rates", "ranks"),
     [
-        ("chain", 0.0, (0.8,), (1.0, 0.0)),
+        pytest.param("chain", 0.0, (0.8,), (1.0, 0.0), marks=pytest.mark.slow),
         pytest.param("chain", 1.0, (0.9, 0.5, 0.7), (1.0,), marks=pytest.mark.slow),
-        ("chain", 1.0, (0.8, 0.6), (0.7, 0.3)),
+        pytest.param("chain", 1.0, (0.8, 0.6), (0.7, 0.3), marks=pytest.mark.slow),
         ("static", 0.0, (0.8,), RANKS),
         pytest.param("static", 1.0, (0.9, 0.6, 0.8, 0.3), RANKS, marks=pytest.mark.slow),
         ("dynamic", 1.0, (0.5, 0.9), RANKS),
@@ -106,6 +106,7 @@ def test_acceptance_is_what_was_asked_for(
     assert abs(expected - other) > 4 * deviation / math.sqrt(len(lengths))
 
 
+@pytest.mark.slow
 def test_rates_by_depth_are_met_one_by_one() -> None:
     rates = (0.9, 0.4, 0.7)
     engine = made_of([f"drafter.rates={list(rates)}", "drafter.ranks=[1]"], 1500)

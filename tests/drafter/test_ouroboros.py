@@ -283,6 +283,7 @@ def test_each_step_is_that_of_the_slow_account(name: str, changes: dict[str, int
     assert held == expected.by_token
 
 
+@pytest.mark.slow
 def test_every_part_of_the_account_is_met() -> None:
     """Else the comparison of the steps would compare nothing."""
     made = [slow(name, tuple(changes.items())) for name in PAIRS for changes in CASES]

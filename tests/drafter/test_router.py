@@ -294,7 +294,7 @@ LAWS = itertools.product(
 
 
 @pytest.mark.parametrize(
-    ("rule", "mode", "how", "first", "tree"), in_turn(LAWS, ("chain", "static"), every=3)
+    ("rule", "mode", "how", "first", "tree"), in_turn(LAWS, ("chain", "static"), every=6)
 )
 def test_the_law_is_exact(rule: AcceptRule, tree: str, how: How, mode: str, first: str) -> None:
     assert error_of(engine(rule, tree, how, mode, first=first)) < 1e-12

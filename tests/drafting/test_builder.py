@@ -19,6 +19,7 @@ from specframe.testing.draft_checks import (
     plain_sampling,
 )
 from specframe.types import Budget, DrawCall, Frontier, How, Proposal
+from tests.turns import rest_slow
 
 
 def logits(seed: int = 0, rows: int = 1) -> Tensor:
@@ -70,7 +71,7 @@ def test_an_empty_law_yields_no_child() -> None:
     assert paths(made.build()) == []
 
 
-@pytest.mark.parametrize("how", ["iid", "wor"])
+@pytest.mark.parametrize("how", rest_slow(["wor", "iid"]))
 def test_draws_follow_their_law(how: How) -> None:
     """First draws over 4,000 steps; without replacement also the pair's conditional law."""
     law, count = logits(3).softmax(-1)[0], 4000

@@ -24,6 +24,7 @@ from specframe.models.gguf import MODELS
 from specframe.target.hf import HF
 from tests.heads.small_heads import words_for
 from tests.small_models import model
+from tests.turns import rest_slow
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 55_000_000  # bytes of all heads together
@@ -304,7 +305,9 @@ def test_the_wheel_has_them() -> None:
         assert str(file.relative_to(ROOT)) in packed
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.parent.name}/{head.name}")
+@pytest.mark.parametrize(
+    "head", rest_slow(HEADS), ids=lambda head: f"{head.parent.name}/{head.name}"
+)
 def test_it_drafts_for_its_target(head: Path) -> None:
     """The text is the target's own, and the head is right more often than never."""
     target = [f"target={head.parent.name}", "threads=1", "max_new_tokens=16"]

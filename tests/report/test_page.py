@@ -134,6 +134,7 @@ def column(browser: Chrome, name: str) -> list[str]:
     return list(js(browser, cells))
 
 
+@pytest.mark.slow
 def test_tables_sort_by_mouse_and_keyboard(browser: Chrome, address: str) -> None:
     browser.get(address)
     heads = browser.find_elements(By.CSS_SELECTOR, '[data-name="configurations"] th')
@@ -194,6 +195,7 @@ TEXTS = """[...document.querySelectorAll('figure svg text')].map(x => {
 }).filter(b => b[3] > b[1])"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 400])
 def test_labels_are_legible_and_lie_on_nothing(width: int, browser: Chrome, crowded: str) -> None:
     size(browser, width)
@@ -267,6 +269,7 @@ def test_tables_are_saved_in_three_formats(browser: Chrome, address: str) -> Non
     assert text.count("\\\\\n") == 4
 
 
+@pytest.mark.slow
 def test_pictures_and_trees_are_saved_as_files_of_their_own(browser: Chrome, address: str) -> None:
     browser.get(address)
     name, text = saved(browser, "figure[data-name=speed] .save button", "SVG")
@@ -299,6 +302,7 @@ def test_nothing_is_wider_than_the_window(
     assert js(browser, "document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_a_step_is_drawn_as_it_was(browser: Chrome, address: str) -> None:
     browser.get(address + "#trees")
     run = held(browser)
@@ -357,6 +361,7 @@ def test_no_two_nodes_overlap(browser: Chrome, address: str) -> None:
     assert most >= 45
 
 
+@pytest.mark.slow
 def test_keys(browser: Chrome, address: str) -> None:
     browser.get(address + "#trees")
     answer = browser.find_element(By.ID, "answer")
@@ -447,6 +452,7 @@ def test_runs_and_places_have_an_address(browser: Chrome, address: str) -> None:
     assert place(browser) == "step 3 of 3"
 
 
+@pytest.mark.slow
 def test_a_long_run_stays_quick(browser: Chrome, folder: Path) -> None:
     runs = folder / "long"
     benchmark(runs / "run", PROMPTS)

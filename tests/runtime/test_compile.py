@@ -131,6 +131,7 @@ def placed(request: pytest.FixtureRequest) -> Placed:
     return made
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_warm_up_and_the_text_is_the_same(
     model: Any, placed: Placed
 ) -> None:

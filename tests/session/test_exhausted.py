@@ -27,6 +27,7 @@ from tests.small_models import (
     toy,
     tree_of,
 )
+from tests.turns import rest_slow
 
 SCRIPT = '''
 import torch
@@ -113,7 +114,7 @@ def test_an_answer_ends_at_every_place(
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
+@pytest.mark.parametrize("tree", rest_slow(["chain", "dynamic", "static"], fast=2))
 def test_nothing_banned_is_emitted_in_a_tree(
     silent: Any, rule: str, tree: str, temperature: float
 ) -> None:

@@ -120,6 +120,7 @@ def test_points_in_other_processes(tmp_path: Path, words: tuple[str, ...]) -> No
     assert float(rows(tmp_path)[0]["acceptance_length"]) >= 1
 
 
+@pytest.mark.slow
 def test_points_that_share_weights_follow_each_other(tmp_path: Path, command: Command) -> None:
     words = ("tree=chain,native", "target=toy,toy_draft", "drafter=ngram,suffix")
     ended = command("-m", *words, *TOY[3:], SWEPT)

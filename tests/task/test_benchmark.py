@@ -22,6 +22,7 @@ from specframe.task.benchmark import Benchmark
 from specframe.task.benchmark import sides as sides_module
 from specframe.task.benchmark.quality import agreement, final_number, mean_logprob, number_is_right
 from specframe.task.benchmark.sides import BASELINE, METHOD, Side, sides
+from tests.turns import rest_slow
 
 LINES = (
     {"id": 1, "category": "one", "prompt": "abcab"},
@@ -183,7 +184,7 @@ def test_a_conversation_keeps_each_sides_own_answers(tmp_path: Path) -> None:
         assert held[2]["num_prompt_tokens"] == len(made)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", rest_slow([1.0, 0.0]))
 def test_a_killed_run_goes_on_from_any_byte(temperature: float, tmp_path: Path) -> None:
     words = (f"sampling.temperature={temperature}",)
     task().run(job(tmp_path, *words))
@@ -206,12 +207,21 @@ def test_a_killed_run_goes_on_from_any_byte(temperature: float, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("drafter=suffix", "drafter.keep_outputs=9", "tree=native"),
-        ("drafter=recycling", "drafter.keep=true"),
-        ("drafter=ouroboros", "drafter.keep_pool=true", "tree=native"),
-        ("drafter=router", "drafter.sources=[suffix,ngram]", "drafter.suffix.keep_outputs=9"),
-    ],
+    rest_slow(
+        [
+            (("drafter=suffix", "drafter.keep_outputs=9", "tree=native"),),
+            (("drafter=recycling", "drafter.keep=true"),),
+            (("drafter=ouroboros", "drafter.keep_pool=true", "tree=native"),),
+            (
+                (
+                    "drafter=router",
+                    "drafter.sources=[suffix,ngram]",
+                    "drafter.suffix.keep_outputs=9",
+                ),
+            ),
+        ],
+        fast=2,
+    ),
     ids=lambda words: words[0],
 )
 def test_what_a_drafter_keeps_is_of_counted_answers(words: tuple[str, ...], tmp_path: Path) -> None:
@@ -452,6 +462,7 @@ def test_a_later_turn_that_does_not_fit_stops_nobody(
     assert summary(tmp_path)["overall"]["num_prompts"] == 2
 
 
+@pytest.mark.slow
 def test_the_split_is_apart_and_covers_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -245,6 +245,7 @@ class Terminal:
         return code
 
 
+@pytest.mark.slow
 def test_on_a_terminal(tmp_path: Path) -> None:
     terminal = Terminal(words_of(tmp_path, "max_new_tokens=50000"))
     terminal.wait_for(r"Ctrl-D ends[^>]*> ")

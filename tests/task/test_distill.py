@@ -25,6 +25,7 @@ from specframe.task.base import Job
 from specframe.task.distill import Distill
 from tests.commands import job_of
 from tests.small_models import RUNTIME, VOCAB, Composition, model, sampling_config, stop_config
+from tests.turns import rest_slow
 
 EOS = (17, 36, 64, 96)  # answers of 2 to 32 tokens, and some that fill the limit
 NEW = 40  # more than a segment
@@ -127,7 +128,7 @@ def turn_of(answer: Answer) -> int:
     return answer.turn
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", rest_slow([1.0, 0.0]))
 def test_a_file_cut_anywhere_is_completed_to_the_same_answers(
     tmp_path: Path, temperature: float
 ) -> None:

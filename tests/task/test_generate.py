@@ -460,6 +460,7 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_on_a_terminal_and_in_a_pipe(tmp_path: Path, command: Command) -> None:
     words = words_of(tmp_path, "prompt=abcabc")
     shown = in_terminal(words)
@@ -476,6 +477,7 @@ def test_on_a_terminal_and_in_a_pipe(tmp_path: Path, command: Command) -> None:
     assert f"\n{text}\n" in piped.out
 
 
+@pytest.mark.slow
 def test_ctrl_c(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
     path.write_text('{"prompt": "abc"}\n' * 10_000, encoding="utf-8")

@@ -52,6 +52,7 @@ def test_imports_of_the_prompt_are_kept() -> None:
     assert made.startswith("from typing import List") and made.count("def total") == 1
 
 
+@pytest.mark.slow
 def test_hostile_programs_end_and_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert passes("x = 1")
     assert not passes("import os\nos._exit(0)")

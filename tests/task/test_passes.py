@@ -35,6 +35,7 @@ def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specframe.task.benchmark.comparison.footprint", lambda words: found)
 
 
+@pytest.mark.slow
 def test_passes_of_ours_and_of_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,6 +227,7 @@ def test_gpu_check_measures_memory_in_a_process_of_its_own(
     assert re.search(r"memory of the composed method alone.*peak \d+ MB", out)
 
 
+@pytest.mark.slow
 def test_speed_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,7 +71,7 @@ def real(words: Sequence[str], prompts: Sequence[Any] = PROMPTS) -> list[Steps]:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "temperature"), in_turn([(word,) for word in DRAFTERS], (0.0, 0.7, 1.5))
+    ("drafter", "temperature"), in_turn([(word,) for word in DRAFTERS], (0.0, 0.7, 1.5), every=2)
 )
 def test_it_agrees_with_real_runs(tmp_path: Path, drafter: str, temperature: float) -> None:
     head = words_for(drafter, "toy", tmp_path / "head")
@@ -258,7 +258,8 @@ def test_rejection_is_the_expectation_over_placed_children(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("rule", "temperature"), in_turn([("match",), ("rejection",), ("typical",)], (1.0, 0.0))
+    ("rule", "temperature"),
+    in_turn([("match",), ("rejection",), ("typical",)], (1.0, 0.0), every=2),
 )
 def test_no_tree_does_better_than_the_oracle(tmp_path: Path, rule: str, temperature: float) -> None:
     shared = ("drafter=lm", f"sampling.temperature={temperature}", "max_new_tokens=24")

@@ -16,6 +16,7 @@ from specframe.compose import build
 from specframe.errors import ConfigError
 from specframe.task.report import Report
 from tests.report.folders import NASTY, Prompt, benchmark, trace
+from tests.turns import rest_slow
 
 PROMPTS: list[Prompt] = [(20, 10, 1.0 + i / 50, 1.5) for i in range(7)]
 
@@ -93,6 +94,7 @@ def test_a_page_of_real_runs_needs_nothing(
     assert "target" not in manifest
 
 
+@pytest.mark.slow
 def test_lossy_rules_have_their_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = benchmark(tmp_path / "runs/a", PROMPTS, accept={"name": "typical"})
     benchmark(tmp_path / "runs/b", PROMPTS)
@@ -124,6 +126,7 @@ def test_texts_are_never_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert 'id="trees"' in page
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A toy at temperature 0 was once ranked against a random model at temperature 1."""
     benchmark(tmp_path / "runs/a", PROMPTS)
@@ -181,7 +184,7 @@ def test_mistakes(
     assert len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("accept", ["match", "rejection", "typical"])
+@pytest.mark.parametrize("accept", rest_slow(["rejection", "match", "typical"]))
 def test_the_viewer_holds_a_real_trace(
     accept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +209,7 @@ def test_the_viewer_holds_a_real_trace(
     assert whys - {"accepted", "not reached"}, "a rejected node says why"
 
 
+@pytest.mark.slow
 def test_no_trace_no_viewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark(tmp_path / "runs/a", PROMPTS)
     trace(tmp_path / "runs/a/trace.jsonl", answers=1, steps=4, nodes=9)

@@ -28,6 +28,7 @@ def read(folder: Path) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_every_point_of_a_sweep(tmp_path: Path) -> None:
     words = "target=toy drafter=ngram tree=chain max_new_tokens=8 task.stream=false seed=1,-1"
     where = ("tracker=tensorboard", "hydra.sweep.dir=swept")

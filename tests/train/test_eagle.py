@@ -39,6 +39,7 @@ def test_it_goes_on_where_the_head_ended(tmp_path: Path) -> None:
     check_it_goes_on(eagle(), eagle(), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target, net = small_target(), eagle_net(1)
     net.fc.weight.mul_(0.05).add_(torch.cat([torch.zeros(32, 32), torch.eye(32)], dim=1))

@@ -55,6 +55,7 @@ def test_it_goes_on_where_the_heads_ended(tmp_path: Path) -> None:
     check_it_goes_on(medusa1(vocabulary=90), medusa1(vocabulary=90), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target = small_target()
     net = bigram_heads(target)

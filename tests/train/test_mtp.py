@@ -28,6 +28,7 @@ from tests.training.small_courses import (
     schedule,
     small_target,
 )
+from tests.turns import rest_slow
 
 
 def bigram_module() -> Any:
@@ -52,6 +53,7 @@ def test_it_goes_on_where_the_module_ended(tmp_path: Path) -> None:
     check_it_goes_on(mtp(), mtp(), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_simulated_chain_is_what_decoding_accepts() -> None:
     target, net = small_target(), bigram_module()
     drafter = MTP.of(net, target=target, cache=CACHE_MAKERS["dynamic"](), runtime=RUNTIME)
@@ -59,7 +61,7 @@ def test_a_simulated_chain_is_what_decoding_accepts() -> None:
 
 
 @pytest.mark.parametrize("state", ["post_norm", "pre_norm"])
-@pytest.mark.parametrize(("hard", "soft"), [(1.0, 0.0), (0.0, 1.0)])
+@pytest.mark.parametrize(("hard", "soft"), rest_slow([(1.0, 0.0), (0.0, 1.0)]))
 def test_the_module_learns(hard: float, soft: float, state: Any, tmp_path: Path) -> None:
     recipe = mtp(hard=hard, soft=soft, feature=state, recycle=state, vocabulary=90, negatives=40)
     course(tmp_path, recipe, schedule=schedule(max_steps=60)).run()

@@ -66,6 +66,7 @@ def test_a_sample_of_everything_is_the_whole() -> None:
     torch.testing.assert_close(laws.shares, whole.shares[:, laws.columns], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_sample_keeps_what_is_likely_and_norms_without_bias(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
