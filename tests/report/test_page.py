@@ -54,6 +54,7 @@ def page(folder: Path) -> str:
     return file.as_uri()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompts", "said"),
     [
@@ -152,6 +153,7 @@ def test_tables_sort_by_mouse_and_keyboard(browser: Chrome, address: str) -> Non
     assert speed.get_attribute("aria-sort") == "descending"
 
 
+@pytest.mark.slow
 def test_dark_and_light(browser: Chrome, address: str) -> None:
     def background() -> str:
         return str(js(browser, "getComputedStyle(document.body).backgroundColor"))
@@ -215,6 +217,7 @@ def test_labels_are_legible_and_lie_on_nothing(width: int, browser: Chrome, crow
             assert apart or bottom <= other[2] + 3 or other[4] <= top + 3, (text, other[0])
 
 
+@pytest.mark.slow
 def test_a_legend_has_the_colour_of_its_bars(browser: Chrome, crowded: str) -> None:
     browser.get(crowded)
     fills = js(

@@ -140,6 +140,7 @@ def test_a_process_that_fails_is_told(
     assert footprint(["target=toy"]) == {"error": told}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at in /proc")
 def test_a_process_does_not_inherit_the_peak_of_who_started_it() -> None:
     held = bytearray(300_000_000)
