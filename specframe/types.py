@@ -107,7 +107,8 @@ class Rows:
     sees: Tensor | None = None  # [R, E] bool; None: each row sees itself and the rows before it
     tokens: Tensor | None = None  # [R] int64
     hidden: Tensor | None = None  # [R, H]
-    lanes: Tensor | None = None  # [R] int64; None: all rows are of lane 0
+    lanes: tuple[int, ...] = (0,)  # the lanes of the pass, whose rows lie one behind the other
+    sizes: tuple[int, ...] = ()  # rows of each of these lanes; (): all are of the only one
     parents: Tensor | None = None  # [R] the row that a recurrence goes on from; -1: the cache
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -62,6 +62,11 @@ class Opened(ABC):
         for name in ("layout", "form"):
             if overrides(cls, ("dense", "attend", "visible"), since=name):
                 setattr(cls, name, getattr(Opened, name))
+
+    @property
+    def lanes(self) -> Sequence[Opened]:
+        """The pass lane by lane, in the order of the rows; itself where it is of one lane."""
+        return (self,)
 
     @abstractmethod
     def dense(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,13 +140,13 @@ class Tenancy:
 
 
 class CacheManager(ABC):
-    """Keys and values of the lanes of one model. Every implementation so far holds one lane.
+    """Keys and values of the lanes of one model; a cache of one lane has lane 0.
 
-    Public members are 12; what only one reader asks for is a protocol beside that reader.
+    Public members are 13; what only one reader asks for is a protocol beside that reader.
     """
 
-    lossy: ClassVar[str | None] = None  # why what is read is not what was written
-    rollback: ClassVar[Literal["truncate", "none"]] = "truncate"
+    lossy: str | None = None  # why what is read is not what was written
+    rollback: Literal["truncate", "none"] = "truncate"
 
     def __init__(self) -> None:
         self.lengths: list[int] = [0]  # committed columns of each lane
@@ -149,6 +154,11 @@ class CacheManager(ABC):
         # Positions that each lane's text may come to, said once it is opened; None: not said. A
         # target whose tables follow the length of a text fixes them by it.
         self.reach: list[int | None] = [None]
+
+    def alone(self, lane: int) -> CacheManager:
+        """A lane as a cache of one lane, which what follows one text alone may be given."""
+        assert lane == 0, f"{type(self).__name__} holds one lane"
+        return self
 
     @property
     @abstractmethod

@@ -2,7 +2,8 @@
 //
 // A row's slots are walked in ascending order, and hidden ones are left out before anything is
 // summed (rather than masked to minus infinity). So a node of a tree adds the same numbers in the
-// same order as its token does on a chain, and computes the same bits. Scores take a vector of
+// same order as its token does on a chain, and computes the same bits. Each lane's rows look at the
+// memory of that lane alone, so company changes no bit either. Scores take a vector of
 // LANES keys at a time, from keys that were transposed into tiles; query heads that share keys are
 // computed together, so each key and value is loaded once for up to TOGETHER heads.
 #pragma once
@@ -21,15 +22,17 @@ struct Pass {
   float eps, scale;
   float *stream;            // [rows, hidden], in place
   const float *cos, *sin;   // [rows, size]
-  const int64_t *slots;     // [rows]
-  const uint8_t *visible;   // [rows, width]
-  long width;
-  float **keys, **values;   // a layer: [kv_heads, capacity, size]
-  const long *capacity;     // a layer
+  const int64_t *slots;     // [rows]: of the memory of the row's own lane
+  long lanes, widest;       // widest: the largest of `width`
+  const long *starts;       // [lanes + 1]: the rows of lane b are starts[b] .. starts[b + 1] - 1
+  const long *width;        // [lanes]
+  const uint8_t **visible;  // a lane: [its rows, its width]
+  float **keys, **values;   // [layers, lanes]: [kv_heads, capacity, size]
+  const long *capacity;     // [layers, lanes]
   const uint8_t *skip;      // [2 * layers]: attention, mlp of each
   float **taps;             // [layers + 1]: what enters a layer, [rows, hidden], or null
   float *scratch;           // see scratch_floats
-  int32_t *seen;            // [rows, width + 2]: count, prefix and slots that a row sees
+  int32_t *seen;            // [rows, widest + 2]: count, prefix and slots that a row sees
   long threads;
 };
 }
@@ -83,21 +86,24 @@ struct Seen {
 
 // What `find_seen` wrote for a row.
 static Seen seen_by(const Pass &p, long row) {
-  const int32_t *held = p.seen + row * (p.width + 2);
+  const int32_t *held = p.seen + row * (p.widest + 2);
   return {held + 2, held[0], held[1]};
 }
 
-// Turns the mask of a pass into a list of slots a row: count, length of the prefix, slots.
+// Turns the masks of a pass into a list of slots a row: count, length of the prefix, slots.
 static void find_seen(const Pass &p) {
-  for (long r = 0; r < p.rows; r++) {
-    int32_t *held = p.seen + r * (p.width + 2), count = 0, prefix = 0;
-    for (long s = 0; s < p.width; s++)
-      if (p.visible[r * p.width + s]) {
-        prefix += prefix == s;
-        held[2 + count++] = (int32_t)s;
-      }
-    held[0] = count;
-    held[1] = prefix;
+  for (long b = 0; b < p.lanes; b++) {
+    const uint8_t *visible = p.visible[b];
+    for (long r = p.starts[b]; r < p.starts[b + 1]; r++, visible += p.width[b]) {
+      int32_t *held = p.seen + r * (p.widest + 2), count = 0, prefix = 0;
+      for (long s = 0; s < p.width[b]; s++)
+        if (visible[s]) {
+          prefix += prefix == s;
+          held[2 + count++] = (int32_t)s;
+        }
+      held[0] = count;
+      held[1] = prefix;
+    }
   }
 }
 
@@ -182,22 +188,22 @@ static void attend(const float *query, const float *tiles, const float *values, 
 }
 
 constexpr long TOGETHER = 3;  // heads whose sums fit the registers
-static long score_floats(const Pass &p) { return (p.width + LANES) / LANES * LANES + LANES; }
+static long score_floats(const Pass &p) { return (p.widest + LANES) / LANES * LANES + LANES; }
 static long head_floats(const Pass &p) { return score_floats(p) * (p.size + TOGETHER); }
 
-// All rows of one group of query heads over the keys that the group shares.
-static void attention_head(const Pass &p, long layer, long kv, const float *query, float *out,
-                           float *room) {
-  long ld = score_floats(p), group = p.heads / p.kv_heads, used = 0;
+// The rows of one lane, and one group of query heads, over the keys that the group shares.
+static void attention_head(const Pass &p, long layer, long lane, long kv, const float *query,
+                           float *out, float *room) {
+  long ld = score_floats(p), group = p.heads / p.kv_heads, used = 0, place = layer * p.lanes + lane;
   float *tiles = room, *scores = room + ld * p.size;
-  const float *keys = p.keys[layer] + kv * p.capacity[layer] * p.size;
-  const float *values = p.values[layer] + kv * p.capacity[layer] * p.size;
-  for (long r = 0; r < p.rows; r++) {
+  const float *keys = p.keys[place] + kv * p.capacity[place] * p.size;
+  const float *values = p.values[place] + kv * p.capacity[place] * p.size;
+  for (long r = p.starts[lane]; r < p.starts[lane + 1]; r++) {
     Seen seen = seen_by(p, r);
     used = std::max<long>(used, seen.slots[seen.count - 1] + 1);
   }
   transpose(keys, tiles, used, p.size);
-  for (long r = 0; r < p.rows; r++) {
+  for (long r = p.starts[lane]; r < p.starts[lane + 1]; r++) {
     Seen seen = seen_by(p, r);
     for (long h = 0; h < group; h += TOGETHER) {
       long at = (r * p.heads + kv * group + h) * p.size, some = std::min(TOGETHER, group - h);

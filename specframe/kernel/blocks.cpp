@@ -37,6 +37,21 @@ static Room divide(const Pass &p) {
   return room;
 }
 
+// Prepares the queries and keys of a lane's rows, and writes keys and values into its memory.
+static void write_keys(const Pass &p, long layer, long lane, const Room &room) {
+  const Block &block = p.blocks[layer];
+  long place = layer * p.lanes + lane;
+  for (long r = p.starts[lane]; r < p.starts[lane + 1]; r++) {
+    prepare_heads(p, room.query, block.query_norm, p.heads, r);
+    prepare_heads(p, room.key, block.key_norm, p.kv_heads, r);
+    for (long h = 0; h < p.kv_heads; h++) {
+      long to = (h * p.capacity[place] + p.slots[r]) * p.size, from = (r * p.kv_heads + h) * p.size;
+      memcpy(p.keys[place] + to, room.key + from, 4 * p.size);
+      memcpy(p.values[place] + to, room.value + from, 4 * p.size);
+    }
+  }
+}
+
 // Norm, queries, keys and values, attention, and the output added to the residual stream.
 static void attention(const Pass &p, long layer, const Room &room) {
   const Block &block = p.blocks[layer];
@@ -46,18 +61,11 @@ static void attention(const Pass &p, long layer, const Room &room) {
   multiply(block.query, room.normed, room.query, wide, p.rows, p.threads);
   multiply(block.key, room.normed, room.key, narrow, p.rows, p.threads);
   multiply(block.value, room.normed, room.value, narrow, p.rows, p.threads);
-  for (long r = 0; r < p.rows; r++) {
-    prepare_heads(p, room.query, block.query_norm, p.heads, r);
-    prepare_heads(p, room.key, block.key_norm, p.kv_heads, r);
-    for (long h = 0; h < p.kv_heads; h++) {
-      long to = (h * p.capacity[layer] + p.slots[r]) * p.size, from = (r * p.kv_heads + h) * p.size;
-      memcpy(p.keys[layer] + to, room.key + from, 4 * p.size);
-      memcpy(p.values[layer] + to, room.value + from, 4 * p.size);
-    }
-  }
+  for (long lane = 0; lane < p.lanes; lane++) write_keys(p, layer, lane, room);
 #pragma omp parallel for schedule(static) num_threads(p.threads) if (p.threads > 1)
   for (long kv = 0; kv < p.kv_heads; kv++)
-    attention_head(p, layer, kv, room.query, room.mixed, room.heads + kv * head_floats(p));
+    for (long lane = 0; lane < p.lanes; lane++)
+      attention_head(p, layer, lane, kv, room.query, room.mixed, room.heads + kv * head_floats(p));
   multiply(block.out, room.mixed, room.normed, p.hidden, p.rows, p.threads);
   add(p.stream, room.normed, p.rows * p.hidden);
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from ctypes import byref, c_long, c_uint8, c_void_p
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -56,16 +57,17 @@ class FusedTrunk(Trunk):
         taps: Collection[str] = (),
     ) -> tuple[Tensor, dict[str, Tensor]] | None:
         count, (first, last) = len(hidden), layers
-        layout = opened.layout(range(first, last), self._like)
-        if layout is None or not self._reads(layout):
+        layouts = [lane.layout(range(first, last), self._like) for lane in opened.lanes]
+        memory = [layout for layout in layouts if layout is not None and self._reads(layout)]
+        if len(memory) < len(layouts):
             return None
         stream = hidden.clone(memory_format=torch.contiguous_format)
         cos, sin = self._rotary(stream[None], opened.positions[None])
         cos, sin = cos[0].contiguous(), sin[0].contiguous()
         names = [f"resid:{layer}" for layer in range(first, last + 1)]
         found = {name: torch.empty_like(stream) for name in names if name in taps}
-        keys, values, capacity = self._addresses(layout)
-        seen = torch.empty((count, layout.visible.shape[1] + 2), dtype=torch.int32)
+        lanes = _LaneArrays(memory, num_layers=len(self._blocks))
+        seen = torch.empty((count, lanes.widest + 2), dtype=torch.int32)
         what = KernelPass(
             blocks=self._blocks,
             first=first,
@@ -75,12 +77,7 @@ class FusedTrunk(Trunk):
             stream=stream.data_ptr(),
             cos=cos.data_ptr(),
             sin=sin.data_ptr(),
-            slots=layout.slots.data_ptr(),
-            visible=layout.visible.data_ptr(),
-            width=layout.visible.shape[1],
-            keys=ctypes.addressof(keys),
-            values=ctypes.addressof(values),
-            capacity=ctypes.addressof(capacity),
+            **lanes.fields,
             seen=seen.data_ptr(),
             threads=torch.get_num_threads(),
         )
@@ -112,15 +109,6 @@ class FusedTrunk(Trunk):
         what.scratch = self._scratch.data_ptr()
         library().run(byref(what))
 
-    def _addresses(self, layout: Layout) -> tuple[Any, Any, Any]:
-        """Addresses of each layer's keys and values, and the slots allocated for it."""
-        count = len(self._blocks)
-        keys, values, capacity = (c_void_p * count)(), (c_void_p * count)(), (c_long * count)()
-        for layer, buffer in layout.keys.items():
-            keys[layer], values[layer] = buffer.data_ptr(), layout.values[layer].data_ptr()
-            capacity[layer] = buffer.shape[2]
-        return keys, values, capacity
-
     def _block(self, block: Any) -> Block:
         attention, mlp = block.self_attn, block.mlp
         named = {name: getattr(attention, key) for name, key in _ATTENTION.items()}
@@ -142,6 +130,41 @@ class FusedTrunk(Trunk):
     def _matrix(self, layer: PackedLinear) -> Matrix:
         self._held.append(layer)
         return layer.packed.matrix
+
+
+class _LaneArrays:
+    """The memory of each lane of a pass, as arrays that the kernel reads while this is alive."""
+
+    def __init__(self, memory: Sequence[Layout], *, num_layers: int) -> None:
+        count = len(memory)
+        sizes = [len(lane.slots) for lane in memory]
+        widths = [lane.visible.shape[1] for lane in memory]
+        self.widest = max(widths)
+        self._slots = torch.cat([lane.slots for lane in memory]) if count > 1 else memory[0].slots
+        self._masks = [lane.visible for lane in memory]
+        starts = (c_long * (count + 1))(0, *accumulate(sizes))
+        masks = (c_void_p * count)(*(mask.data_ptr() for mask in self._masks))
+        places = num_layers * count
+        keys, values, capacity = (c_void_p * places)(), (c_void_p * places)(), (c_long * places)()
+        for lane, layout in enumerate(memory):
+            for layer, buffer in layout.keys.items():
+                place = layer * count + lane
+                keys[place], values[place] = buffer.data_ptr(), layout.values[layer].data_ptr()
+                capacity[place] = buffer.shape[2]
+        self._arrays: dict[str, Any] = {
+            "starts": starts,
+            "width": (c_long * count)(*widths),
+            "visible": masks,
+            "keys": keys,
+            "values": values,
+            "capacity": capacity,
+        }
+        self.fields = {
+            "slots": self._slots.data_ptr(),
+            "lanes": count,
+            "widest": self.widest,
+            **{name: ctypes.addressof(array) for name, array in self._arrays.items()},
+        }
 
 
 def fits_kernel(model: Any) -> bool:

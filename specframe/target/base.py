@@ -134,16 +134,25 @@ class Target(ABC):
     def score(self, draft: Draft, cache: CacheManager, *, taps: Sequence[str] = ()) -> TargetOutput:
         """The verify pass: logits of every row of a draft whose slots are reserved."""
         rows = verify_rows(draft, cache, self.gives.max_positions)
-        layers = None if draft.resume is None else (draft.resume.layer, self.num_layers)
-        every = torch.arange(rows.positions.shape[0], device=self.device)
-        out = self.forward(rows, cache, layers=layers, taps=taps, want=every)
+        out = verified(self, rows, cache, draft, taps)
         assert out.logits is not None
-        n = draft.num_rows
-        return TargetOutput(
-            logits=out.logits[:n],
-            aux_logits=None if draft.aux is None else out.logits[n:],
-            taps=out.taps,
-        )
+        return output_of(out.logits, out.taps, draft)
+
+
+def verified(
+    target: Target, rows: Rows, cache: CacheManager, draft: Draft, taps: Sequence[str]
+) -> Forward:
+    """The pass over the rows of drafts that enter at the layer of this one: all their logits."""
+    layers = None if draft.resume is None else (draft.resume.layer, target.num_layers)
+    every = torch.arange(rows.positions.shape[0], device=target.device)
+    return target.forward(rows, cache, layers=layers, taps=taps, want=every)
+
+
+def output_of(logits: Tensor, taps: dict[str, Tensor], draft: Draft) -> TargetOutput:
+    """Of a lane's rows: those of the tree, then the auxiliary ones."""
+    n = draft.num_rows
+    aux = None if draft.aux is None else logits[n:]
+    return TargetOutput(logits=logits[:n], aux_logits=aux, taps=taps)
 
 
 def causal_rows(tokens: Tensor, cache: CacheManager) -> Rows:

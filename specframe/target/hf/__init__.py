@@ -128,7 +128,7 @@ class HF(Target):
         want: Tensor | None = None,
     ) -> Forward:
         self._check_taps(taps)
-        with self._rotary.of_text(_reach(cache)) if self._rotary else nullcontext():
+        with self._rotary.of_text(_reach(cache, rows)) if self._rotary else nullcontext():
             return self._pass(rows, cache, layers or (0, self.num_layers), skip, taps, want)
 
     def _pass(
@@ -160,7 +160,7 @@ class HF(Target):
             own_mask=self._builds_causal,
             dtype=self.dtype,
             wanted=None if want is None else len(want),
-            table=self._rotary.key(_reach(cache)) if self._rotary else None,
+            table=self._rotary.key(_reach(cache, rows)) if self._rotary else None,
             form=None if form is None else form.key,
         )
         if form is None:
@@ -218,11 +218,14 @@ class HF(Target):
             )
 
 
-def _reach(cache: CacheManager) -> int:
-    """Positions that the text may reach, as they were said or as its first pass decides."""
-    reach = cache.reach[0]
+def _reach(cache: CacheManager, rows: Rows) -> int:
+    """Positions that the texts of a pass may reach, as they were said or as its first pass
+    decides; lanes of one pass are computed by the same tables."""
+    lane = rows.lanes[0]
+    reach = cache.reach[lane]
     if reach is None:
-        reach = cache.reach[0] = cache.extents[0]
+        reach = cache.extents[lane]
+        cache.alone(lane).reach[0] = reach
     return reach
 
 
