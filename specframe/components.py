@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -16,6 +16,7 @@ from specframe.cache.base import CacheManager
 from specframe.drafter.base import Drafter
 from specframe.errors import ConfigError
 from specframe.records import Context, StepRecord
+from specframe.registry import word_of
 from specframe.runtime.base import Runtime
 from specframe.target.base import Target
 from specframe.tree.base import TreePolicy
@@ -53,6 +54,12 @@ class Components:
     # Taken for a whole answer; an answer that is streamed gives way to a later one instead.
     notices: set[str] = field(default_factory=set, repr=False, compare=False)  # said already
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+
+    def words(self) -> str:
+        """The words of the axes, as in `target=toy, drafter=none`."""
+        axes = ("drafter", "tree", "accept", "cache", "runtime")
+        words = [f"{axis}={word_of(getattr(self, axis))}" for axis in axes]
+        return ", ".join([f"target={self.target.name}", *words])
 
     def check_prompt(self, prompt: Sequence[int]) -> None:
         """Raises ConfigError for a prompt that the target cannot read."""
@@ -107,6 +114,13 @@ class Components:
                 self.notices.add(text)
                 sys.stderr.write(f"specframe: {text}\n")
         return Budget(rows=max(1, rows - needs.aux_rows), depth=depth)
+
+    def with_slots(self, draft: Draft) -> Draft:
+        """A draft whose rows have slots in the target's cache."""
+        if draft.slots is not None:
+            return draft
+        fresh = self.cache.reserve([draft.num_rows])
+        return replace(draft, slots=fresh.slots, columns=fresh.columns, in_order=True)
 
     def has_room_for_aux(self, draft: Draft) -> bool:
         """Whether the drafter's auxiliary rows fit the cache beside the root, and are wanted."""

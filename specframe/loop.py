@@ -3,52 +3,45 @@
 prefill, emit one token
 until stopped:
     propose: the tree policy grows a draft from the drafter
-    settle:  the target scores it in one pass, the rule decides, stop conditions cut,
-             the cache commits, tokens are emitted, everyone observes
+    judge:   the target has scored it in one pass; the rule decides; stop conditions cut
+    settle:  the cache has committed, tokens are emitted, everyone observes
+
+`step_lanes` is a step of any number of sequences, which share the pass and the host read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from specframe.cache.base import CacheManager
 from specframe.components import Components, exclusive
-from specframe.law.sampling import Sampling
-from specframe.law.streams import Streams
 from specframe.measure.clock import Clock
 from specframe.records import Context, Emission, Observer, StepRecord
-from specframe.session.lane import Lane
-from specframe.session.stopping import Stopping
-from specframe.types import Draft
+from specframe.session.lane import Judged, Lane, Terms, read_together
+from specframe.session.shared_pass import score_lanes
+from specframe.types import Draft, TargetOutput
 
 
 class Decoding:
     """Decodes one sequence at a time; satisfies `InnerLoop`.
 
     Invariant between steps: the target's cache holds every token of the context except the last,
-    the root. sampling and stopping are made for a prompt length; streams for a sequence number.
+    the root. terms: what its answers have in common. clock: stamps the phases of each step.
     """
 
     def __init__(
         self,
         components: Components,
+        terms: Terms,
         *,
-        max_new_tokens: int,
-        sampling: Callable[[int], Sampling],
-        stopping: Stopping,
-        streams: Callable[[int], Streams],
         observers: Sequence[Observer] = (),
         clock: Clock | None = None,
-        log_probs: bool = False,
     ) -> None:
         self.components = components
-        self.max_new_tokens = max_new_tokens
+        self.terms = terms
         self.clock = clock or Clock(components.target.device)
-        self._make_sampling = sampling
-        self._stopping = stopping
-        self._make_streams = streams
         self._observers: tuple[Observer, ...] = (components.drafter, components.tree, *observers)
-        self._log_probs = log_probs
         self._lane: Lane | None = None
 
     def run(self, prompt: Sequence[int], *, sequence: int = 0) -> Iterator[Emission]:
@@ -61,12 +54,8 @@ class Decoding:
     @exclusive
     def step(self) -> StepRecord:
         """One draft, one verify pass; emits at least one token. Not to be called once finished."""
-        assert self.finish_reason is None, "the sequence is finished"
-        self.lane.check_current()
-        self.clock.start()
-        draft = self.propose()
-        self.clock.mark("draft")
-        return self.settle(draft)
+        (record,) = step_lanes({0: self}, self.components.cache)
+        return record
 
     def propose(self) -> Draft:
         """The draft of a step: the first half of the loop."""
@@ -79,53 +68,33 @@ class Decoding:
             draft = parts.drafter.aux(draft, budget)
         return replace(draft, synthetic=True) if parts.drafter.traits.synthetic else draft
 
-    def settle(self, draft: Draft, *, tail: list[int] | None = None) -> StepRecord:
-        """Verify a draft, emit what is right, commit it: the second half of the loop.
+    def judge(self, draft: Draft, out: TargetOutput) -> Judged:
+        """What the rule says of a draft that the target has scored."""
+        parts, lane = self.components, self.lane
+        laws = lane.laws(draft, out)
+        verdict = parts.accept.decide(draft, laws, lane.rng)
+        return lane.judged(draft, laws, out, verdict, parts.drafter.readback(draft, out))
 
-        tail: tokens to emit whatever the target says of them; None: those of the rule.
-        """
-        parts, lane, clock = self.components, self.lane, self.clock
-        if draft.slots is None:
-            fresh = parts.cache.reserve([draft.num_rows])
-            draft = replace(draft, slots=fresh.slots, columns=fresh.columns, in_order=True)
-        out = parts.target.score(draft, parts.cache, taps=parts.drafter.traits.needs.taps)
-        clock.mark("verify")
-        if tail is None:
-            laws = lane.laws(draft, out)
-            verdict = parts.accept.decide(draft, laws, lane.rng)
-            extra = parts.drafter.readback(draft, out)
-            record, finite = lane.read(draft, laws, out, verdict, extra)
-            parts.check_finite(finite)
-        else:
-            record = lane.forced(draft, out, tail)
-        record.marks = clock.marks
-        clock.mark("accept")
-        parts.commit(record)
-        clock.mark("commit")
+    def record(self, step: Judged, values: list[int]) -> StepRecord:
+        """The record of a step, given what the host has read of it. ConfigError for NaN."""
+        record, finite = self.lane.record(step, values)
+        self.components.check_finite(finite)
+        record.marks = self.clock.marks
+        return record
+
+    def settle(self, record: StepRecord, observers: Sequence[Observer] | None = None) -> None:
+        """Emit what was committed, and let everyone see it: the second half of the loop."""
+        lane = self.lane
         lane.context.extend(record.tokens)
         lane.finish_reason = record.finish_reason
-        for observer in self._observers[: 1 if tail else None]:  # the drafter comes first
+        for observer in self._observers if observers is None else observers:
             observer.observe(record)
-        clock.mark("host")
-        return record
 
     @exclusive
     def begin(self, prompt: Sequence[int], *, sequence: int = 0) -> list[int]:
         """Prefill; emit one token, if any is allowed. Raises ConfigError for a prompt too long."""
         parts, clock = self.components, self.clock
-        parts.check_prompt(prompt)
-        columns = parts.max_columns(len(prompt), self.max_new_tokens)
-        self._lane = lane = Lane(
-            tenancy=parts.cache.open(0, columns=columns, device=parts.target.device),
-            context=parts.context(
-                prompt, sequence=sequence, columns=columns, max_new_tokens=self.max_new_tokens
-            ),
-            limit=parts.limit(len(prompt), self.max_new_tokens),
-            sampling=self._make_sampling(len(prompt)),
-            rng=self._make_streams(sequence),
-            stopping=self._stopping,
-            log_probs=[] if self._log_probs else None,
-        )
+        self._lane = lane = self.terms.lane(parts, prompt, sequence)
         clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.traits.needs.taps)
         first, finite = lane.first_token(out)
@@ -144,16 +113,19 @@ class Decoding:
 
         Raises ConfigError if that leaves less than the prompt and one token.
         """
-        parts, lane = self.components, self.lane
+        parts, lane, tail = self.components, self.lane, list(tail)
         lane.go_back(length, num_tail=len(tail))
         parts.cache.truncate(0, min(parts.cache.lengths[0], max(length - 1, 0)))
         parts.drafter.truncate(length)
         if tail:
-            self.clock.start()
             builder = lane.builder("place")
             builder.chain(tail[:-1])
             # Through a verify pass, so that the drafter sees an ordinary step.
-            self.settle(builder.build(), tail=list(tail))
+            draft = parts.with_slots(builder.build())
+            out = parts.target.score(draft, parts.cache, taps=parts.drafter.traits.needs.taps)
+            record = lane.forced(draft, out, tail)
+            parts.commit(record)
+            self.settle(record, observers=[parts.drafter])
         lane.finish_reason = None if lane.room() else "length"
 
     @property
@@ -175,3 +147,34 @@ class Decoding:
     def room(self) -> int:
         """Tokens that may still be emitted before the length limit."""
         return self.lane.room()
+
+
+@exclusive
+def step_lanes(lanes: Mapping[int, Decoding], cache: CacheManager) -> list[StepRecord]:
+    """One step of each lane, of which none has finished: a draft each, one verify pass for all.
+
+    cache: of the target; its lane of each number is that decoding's. They share one clock.
+    """
+    loops = list(lanes.values())
+    parts, clock = loops[0].components, loops[0].clock
+    for loop in loops:
+        assert loop.finish_reason is None, "the sequence is finished"
+        loop.lane.check_current()
+    clock.start()
+    drafts = {number: loop.propose() for number, loop in lanes.items()}
+    clock.mark("draft")
+    drafts = {number: lanes[number].components.with_slots(drafts[number]) for number in lanes}
+    outs = score_lanes(parts.target, drafts, cache, taps=parts.drafter.traits.needs.taps)
+    clock.mark("verify")
+    scored = zip(loops, drafts.values(), outs, strict=True)
+    steps = [loop.judge(draft, out) for loop, draft, out in scored]
+    waited = zip(loops, steps, read_together(steps), strict=True)
+    records = [loop.record(step, values) for loop, step, values in waited]
+    clock.mark("accept")
+    for loop, record in zip(loops, records, strict=True):
+        loop.components.commit(record)
+    clock.mark("commit")
+    for loop, record in zip(loops, records, strict=True):
+        loop.settle(record)
+    clock.mark("host")
+    return records

@@ -171,7 +171,7 @@ CHAIN = "tree.{0}: tree=chain has no field '{0}'; it has depth, max_nodes, propo
         ),
         (["experiment=slip"], CHAIN.format("dpeth") + " Did you mean 'depth'?"),
         (["experiment=deep", "tree.topk=3"], "tree=dynamic has no field 'topk'"),
-        (["temprature=1"], "temprature: no such key; there are accept, cache, chat, device,"),
+        (["temprature=1"], "temprature: no such key; there are accept, batch_size, cache, chat,"),
         (["+temprature=1"], "Did you mean 'sampling.temperature'?"),
         (["max_new_token=1"], "Did you mean 'max_new_tokens'?"),
         (["sampling.top_pp=1"], "sampling.top_pp: sampling has no field 'top_pp'; it has temp"),

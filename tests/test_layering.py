@@ -56,11 +56,11 @@ ALLOWED: dict[str, str] = {
     "heads": "errors runtime.base storage target.base",
     "kernel": "cache.base runtime.base storage types",
     "drafting": "*.base buffers capture errors heads law lookup records types",
-    "components": "*.base errors records types",
+    "components": "*.base errors records registry types",
     "capture": "*.base components drafting law records types",
-    "loop": "components law measure records session types",
-    "session": "*.base capture components drafting errors kernel law loop measure models records "
-    "registry storage types",
+    "loop": "*.base components measure records session types",
+    "session": "*.base buffers capture components drafting errors kernel law loop measure models "
+    "records registry storage types",
     "costs": "*.base buffers capture drafting errors heads kernel law lookup loop measure planning "
     "prompts session storage types",
     "tracing": "errors session storage tree.base types",
@@ -95,7 +95,7 @@ ORDER: dict[str, str] = {
     "loaded_models build run_task",
     "costs": "rank_counts calibration ceilings fingerprint stored_costs warmup_runs step_timing "
     "rank_accuracy provider",
-    "buffers": "launches tensor_passes contiguous_pass contiguous",
+    "buffers": "launches tensor_passes contiguous_pass contiguous side_by_side",
     "capture": "capturable tensor_records graphs purity wrappers",
     "drafting": "assembly cache_view draws feeding vocabulary builder "
     "feature_drafter placing rank_tree",
@@ -110,11 +110,12 @@ ORDER: dict[str, str] = {
     "lossiness cells labels marks cost_bars charts reasons paired tables summary page result_file "
     "readme_tables results",
     "session": "chat_settings prompt_encoding arguments batched row_table generation text_stream "
-    "events stopping lane engine warmup model_facts manifest run_state",
+    "events stopping settings declared_reads shared_pass lane lanes forking engine warmup "
+    "model_facts manifest run_state",
     "sweep": "extras point point_numbers order resume run_point multirun table outcome",
     "task.benchmark": "humaneval_check machine paper peers quality passes sides plain_pace "
-    "peer_side lineup rows contest scoreboard verdict comparison conclusion column_meanings "
-    "pass_table printout",
+    "peer_side lineup batch_curve rows contest scoreboard verdict comparison conclusion "
+    "column_meanings pass_table printout",
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module training_progress fit course",
     "api": "run_result task_tables tasks",

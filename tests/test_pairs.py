@@ -33,6 +33,7 @@ from specframe.testing.defaults import costs_words
 from specframe.tree.base import TREES
 from tests import small_models as models
 from tests.heads.small_heads import words_for
+from tests.turns import rest_slow
 
 SILENT = '''
 import torch
@@ -195,6 +196,17 @@ def test_pairs_run_and_keep_the_text(row: dict[str, str]) -> None:
     if row["accept"] == "match" or (greedy and lossless):
         sampling = [value for key, value in row.items() if key.startswith("sampling")]
         assert answer.tokens == baseline(row["target"], *sampling)
+
+
+@pytest.mark.parametrize("row", rest_slow(ROWS, fast=14), ids=lambda row: "-".join(row.values()))
+def test_three_lanes_write_what_each_writes_alone(row: dict[str, str]) -> None:
+    """Ragged prompts of ragged lengths, and more of them than lanes; the drafts are equal, too."""
+    made, whole = engine(row), prompt(row["target"])
+    prompts = [list(whole), list(whole[:3]), list(whole[1:]), list(whole), list(whole[2:4])]
+    alone = [made.generate(one, max_new_tokens=COUNT, sequence=4) for one in prompts]
+    together = made.generate(prompts, max_new_tokens=COUNT, sequence=4, batch_size=3)
+    assert [one.tokens for one in together] == [one.tokens for one in alone]
+    assert [one.steps for one in together] == [one.steps for one in alone]
 
 
 def test_only_refused_pairs_are_missing() -> None:

@@ -17,7 +17,7 @@ from specframe.cache.base import Opened
 from specframe.drafter.none import NoDraft
 from specframe.law.sampling import Sampling
 from specframe.loop import Decoding
-from specframe.session.engine import ReadsHost
+from specframe.session.declared_reads import ReadsHost
 from specframe.target.base import Target
 from specframe.testing.defaults import component
 from specframe.testing.host_reads import HostReads

@@ -23,6 +23,7 @@ from specframe.compose.axes import BoundOption, NewCache, Sources, bind_axes, bi
 from specframe.compose.compatibility import (
     Classes,
     check,
+    check_batch,
     check_draft_model,
     check_rows,
     check_taps,
@@ -43,7 +44,8 @@ from specframe.prompts.reader import read_prompts
 from specframe.records import InnerLoop, TrueText
 from specframe.runtime.base import Launch, Runtime
 from specframe.session.arguments import MOST_NEW_TOKENS
-from specframe.session.engine import Engine, Settings
+from specframe.session.engine import Engine
+from specframe.session.settings import Settings
 from specframe.session.warmup import prepared
 from specframe.target.base import Target
 from specframe.types import How
@@ -203,7 +205,9 @@ def plan(config: DictConfig, *, models: LoadedModels | None = None) -> Plan:
     top, settings = bind_top_level(plain)
     device = device_of(top["device"])
     bound = bind_axes(plain, device)
-    check_trace(bound["task"].cls, bound["trace"].cls, bound["trace"].word)
+    task, trace = bound["task"], bound["trace"]
+    check_trace(task.cls, trace.cls, trace.word)
+    check_batch(task.cls, trace.cls, top["batch_size"], task_word=task.word)
     classes = Classes.of(bound)
     greedy = settings.sampling.temperature < GREEDY_BELOW
     how = resolve_proposal(bound["tree"].values["proposal"], classes, greedy=greedy)

@@ -59,6 +59,20 @@ def check_trace(task: type[Task], trace: type[Trace], word: str) -> None:
         )
 
 
+def check_batch(task: type[Task], trace: type[Trace], batch_size: int, *, task_word: str) -> None:
+    """Raises IncompatibleComponents where answers are decoded one at a time."""
+    if batch_size > 1 and not task.can_batch:
+        raise IncompatibleComponents(
+            f"batch_size={batch_size}: task={task_word} decodes one answer at a time; "
+            "use task=generate, or batch_size=1"
+        )
+    if batch_size > 1 and not trace.off:
+        raise IncompatibleComponents(
+            f"batch_size={batch_size}: a trace records one answer at a time; use trace=none, or "
+            "batch_size=1"
+        )
+
+
 def check(classes: Classes, *, how: How, require_lossless: bool) -> None:
     """Check that the classes fit each other, as far as that can be said without weights.
 

@@ -26,7 +26,7 @@ from specframe.task.base import Job, Task
 from specframe.terminal.progress import waiting
 from specframe.tree.base import explanation_of
 
-_FREE = ("expects", "objective")  # keys that no result depends on
+_FREE = ("expects", "objective", "batch_size")  # keys that no result depends on
 
 
 def _notices(parts: Components) -> list[str]:
@@ -73,6 +73,7 @@ def _job(
         prompts=prompts,
         rebuild=lambda more: load(replaced(overrides, more)),
         overrides=overrides,
+        batch_size=checked.top["batch_size"],
         trace=checked.bound["trace"].make(),
     )
 

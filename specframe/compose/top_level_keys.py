@@ -15,9 +15,9 @@ from specframe.law.sampling import PROCESSOR, SamplingConfig
 from specframe.law.user_classes import user_class
 from specframe.prompts.reader import read_prompts
 from specframe.registry import Range
-from specframe.session.arguments import MaxNewTokens, Seed
+from specframe.session.arguments import BatchSize, MaxNewTokens, Seed
 from specframe.session.chat_settings import ChatSettings
-from specframe.session.engine import Settings
+from specframe.session.settings import Settings
 from specframe.session.stopping import CRITERION, StopConfig
 
 # Keys that take lists, and a bare value of this type as a list of one.
@@ -35,6 +35,7 @@ class TopLevelKeys:
     prompts: str | None
     raw: bool
     max_new_tokens: MaxNewTokens
+    batch_size: BatchSize
     seed: Seed
     device: str
     threads: Annotated[int, Range(1, 1024)] | None

@@ -48,7 +48,7 @@ class Recycling(Drafter):
         target: Target,
     ) -> None:
         self.traits = replace(self.traits, needs=Needs(taps=(_TAP,) if from_prompt else ()))
-        self.warm: bool | None = None
+        self.warm: bool | None = False if keep else None
         self.keep = keep
         self._head = target.head
         self._spare = target.vocab_size  # one more row takes what is to be forgotten

@@ -58,7 +58,7 @@ class Router(Drafter):
         self.mode = mode
         self.min_match = min_match
         self.traits = _joint_traits([source.traits for source in sources])
-        self.warm: bool | None = None
+        self.warm = self._warmth()
         layered = sum(source.traits.needs.partial_layers for source in sources)
         if layered > 1 or (layered and self.traits.needs.aux_rows):
             raise IncompatibleComponents(
@@ -73,8 +73,12 @@ class Router(Drafter):
         self._sizes = [0] * len(self.drafters)  # values that each part reads back
         for one in self.drafters:
             one.begin(context, out)
+        self.warm = self._warmth()
+
+    def _warmth(self) -> bool | None:
+        """Whether any part began warm; None if none of them keeps anything."""
         starts = [warm for part in self.drafters if (warm := is_warm(part)) is not None]
-        self.warm = any(starts) if starts else None
+        return any(starts) if starts else None
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
         if frontier.depth == 0:

@@ -58,7 +58,7 @@ class Suffix(CountedRetrieval):
         self.max_tokens = max_tokens
         self.min_probability = min_probability
         self.keep_outputs = keep_outputs
-        self.warm: bool | None = None
+        self.warm: bool | None = False if keep_outputs else None
         self._datastore = None if corpus is None else open_datastore(corpus, target)
         self._outputs: list[list[int]] = []
         self._earlier = self._automaton()

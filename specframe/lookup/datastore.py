@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,6 +46,8 @@ class SuffixRange:
 
 class Datastore:
     """The suffix array of a corpus."""
+
+    shared_by_lanes: ClassVar[bool] = True
 
     def __init__(self, tokens: np.ndarray, order: np.ndarray) -> None:
         """tokens [n + SORTED_TOKENS] int32: ids, with -1 between documents and past the end.

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from specframe.measure.batch_times import BatchTimes
 from specframe.measure.clock import PHASES
 
 _STATUS = Path("/proc/self/status")
@@ -157,6 +158,7 @@ class RunSummary:
         self.starts: dict[str, RunSummary] = {}
         self.num_prompts = 0  # prompts that were answered
         self.num_errors = 0  # prompts that were not
+        self.batch: BatchTimes | None = None  # where answers were decoded several at a time
         self._device = device
         self._lengths: list[float] = []
 
@@ -182,15 +184,27 @@ class RunSummary:
             "num_prompts": self.num_prompts,
             "num_errors": self.num_errors,
             **self.total.as_dict(),
+            **self._together(),
             "acceptance_length_mean_over_prompts": mean,
             "peak_memory_bytes": peak_memory_bytes(self._device),
             **{name: start.as_dict() for name, start in self.starts.items()},
         }
 
+    def _together(self) -> dict[str, Any]:
+        """The times of a batch in place of those of one answer at a time: a step's time belongs to
+        all its lanes, so a sum over answers would count it once a lane."""
+        if self.batch is None:
+            return {}
+        alone = dict.fromkeys(("tokens_per_s", "tokens_per_s_end_to_end"))
+        ms = _ratio(1e3 * self.total.decode_s, self.total.num_step_tokens)
+        return {**alone, **self.batch.as_dict(), "ms_per_token": ms}
+
 
 def number_names() -> frozenset[str]:
     """The first words of the numbers that `RunSummary.as_dict` may hold."""
-    return frozenset({*RunSummary(torch.device("cpu")).as_dict(), "cold", "warm"})
+    summary = RunSummary(torch.device("cpu"))
+    summary.batch = BatchTimes(batch_size=1)
+    return frozenset({*summary.as_dict(), "cold", "warm"})
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 MOST_NEW_TOKENS = 1_000_000
 MaxNewTokens = Annotated[int, Range(1, MOST_NEW_TOKENS)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
+BatchSize = Annotated[int, Range(1, 256)]
 SequenceNumber = Annotated[int, Range(0, 2**63 - 1)]  # of a prompt; it keys the noise
 
 _NAMES: dict[Any, str] = {int: "an integer", bool: "true or false"}

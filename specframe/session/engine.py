@@ -3,59 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol, get_type_hints, runtime_checkable
+from typing import Any, overload
 
 from specframe.capture.wrappers import captured
 from specframe.components import Components
-from specframe.errors import ConfigError
-from specframe.law.sampling import Sampling, SamplingConfig, build_sampling
+from specframe.law.sampling import Sampling, build_sampling
 from specframe.law.streams import Streams
 from specframe.loop import Decoding
 from specframe.measure.clock import Clock
 from specframe.records import Observer
-from specframe.registry import word_of
 from specframe.session.arguments import (
+    BatchSize,
     MaxNewTokens,
-    Seed,
     SequenceNumber,
     bound,
-    check_arguments,
 )
-from specframe.session.chat_settings import ChatSettings
+from specframe.session.declared_reads import host_reads
 from specframe.session.events import Event, events_of
+from specframe.session.forking import forked
 from specframe.session.generation import Generation, Tally, say_exhausted
-from specframe.session.prompt_encoding import Prompt, encode, is_plain
-from specframe.session.stopping import StopConfig, build_stopping
+from specframe.session.lane import Terms
+from specframe.session.lanes import Lanes, Request, check_company
+from specframe.session.prompt_encoding import Prompt, encode, is_plain, is_several
+from specframe.session.settings import Settings, check_settings
+from specframe.session.stopping import build_stopping
 from specframe.session.text_stream import TextStream
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a run asks for besides its components. raw: prompts are not put in a chat template."""
-
-    seed: Seed
-    max_new_tokens: MaxNewTokens
-    sampling: SamplingConfig
-    stop: StopConfig
-    raw: bool
-    chat: ChatSettings = field(default_factory=ChatSettings)
-
-    def __post_init__(self) -> None:
-        check_arguments(get_type_hints(Settings, include_extras=True), vars(self))
-
-
-@runtime_checkable
-class ReadsHost(Protocol):
-    """An acceptance rule that waits for the device beyond the step's own read."""
-
-    def host_reads(self, path_dependent: bool) -> int:
-        """Waits of one decision, under processors that depend on the path or not."""
-
-
 class Engine:
-    """Components and settings of a run; decodes any number of prompts, one at a time.
+    """Components and settings of a run; decodes any number of prompts, one or several at a time.
 
     Every prompt starts afresh: the same prompt, seed and settings give the same answer, whatever
     came before. Threads may share an engine: whole answers wait for each other, and a stream that
@@ -66,17 +43,9 @@ class Engine:
     def __init__(self, parts: Components, settings: Settings) -> None:
         self.components = parts
         self.settings = settings
-        self._running = captured(parts)  # the same, as the loop runs them
+        self._running = [captured(parts)]  # of each lane, as the loop runs them
+        check_settings(settings, parts.target)
         target = parts.target
-        outside = [one for one in self.eos_ids if not 0 <= one < target.vocab_size]
-        if outside:
-            raise ConfigError(
-                f"stop.eos={outside}: no such token id; {target.name} has 0 .. "
-                f"{target.vocab_size - 1}"
-            )
-        if settings.chat.template_args and self.is_plain:
-            reason = "raw=true leaves it out" if settings.raw else f"{target.name} has none"
-            raise ConfigError(f"chat.template_args: they are for a chat template, and {reason}")
         self._stopping = build_stopping(
             settings.stop,
             eos=target.eos_ids,
@@ -84,19 +53,12 @@ class Engine:
         )
 
     def __repr__(self) -> str:
-        parts, settings = self.components, self.settings
-        axes = {"drafter": parts.drafter, "tree": parts.tree, "accept": parts.accept}
-        words = [f"{axis}={word_of(part)}" for axis, part in axes.items()]
-        words += [f"cache={word_of(parts.cache)}", f"runtime={word_of(parts.runtime)}"]
-        numbers = f"temperature={settings.sampling.temperature}, seed={settings.seed}"
-        limit = f"max_new_tokens={settings.max_new_tokens}"
-        return f"Engine(target={parts.target.name}, {', '.join(words)}, {numbers}, {limit})"
+        return f"Engine({self.components.words()}, {self.settings.numbers()})"
 
     @property
     def eos_ids(self) -> Sequence[int]:
         """Ids that end a text in this run."""
-        chosen = self.settings.stop.eos
-        return self.components.target.eos_ids if chosen == "auto" else chosen
+        return self.settings.eos_ids(self.components.target)
 
     @property
     def is_plain(self) -> bool:
@@ -121,14 +83,7 @@ class Engine:
 
         drafter, tree and accept: in a step; sampling: in each call of the processors.
         """
-        parts, sampling = self.components, self.sampling(prompt_length=1)
-        rule, by_path = parts.accept, sampling.path_dependent
-        return {
-            "drafter": parts.drafter.traits.host_reads,
-            "tree": parts.tree.host_reads,
-            "accept": rule.host_reads(by_path) if isinstance(rule, ReadsHost) else 0,
-            "sampling": sampling.host_reads,
-        }
+        return host_reads(self.components, self.sampling(prompt_length=1))
 
     @bound
     def decoding(
@@ -145,15 +100,37 @@ class Engine:
         clock: stamps the phases of each step; None: one of its own. log_probs: the lane keeps those
         of emitted tokens. streams: of coins and draws; `CheckedStreams` refuse repeated ones.
         """
+        terms = self._terms(max_new_tokens, log_probs, streams)
+        return Decoding(self._running[0], terms, observers=observers, clock=clock)
+
+    @bound
+    def lanes(
+        self,
+        batch_size: BatchSize,
+        *,
+        max_new_tokens: MaxNewTokens | None = None,
+        log_probs: bool = False,
+        streams: type[Streams] = Streams,
+    ) -> Lanes:
+        """Lanes over this engine's components, each with a fork of them, to be run by hand.
+
+        Raises IncompatibleComponents where an answer would depend on those beside it.
+        """
+        check_company(self.components, batch_size)
+        while len(self._running) < batch_size:
+            self._running.append(captured(forked(self.components)))
+        terms = self._terms(max_new_tokens, log_probs, streams)
+        return Lanes(self._running[:batch_size], terms, self._answer)
+
+    def _terms(
+        self, max_new_tokens: int | None, log_probs: bool, streams: type[Streams] = Streams
+    ) -> Terms:
         limit = self.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
-        return Decoding(
-            self._running,
+        return Terms(
             max_new_tokens=limit,
             sampling=self.sampling,
             stopping=self._stopping,
             streams=lambda sequence: streams(seed=self.settings.seed, sequence=sequence),
-            observers=observers,
-            clock=clock,
             log_probs=log_probs,
         )
 
@@ -169,9 +146,8 @@ class Engine:
         log_probs: bool = False,
     ) -> Generator[Event, None, Generation]:
         """Events of one answer as it is made; returns the Generation (`yield from` gives it)."""
-        decoding = self.decoding(
-            max_new_tokens=max_new_tokens, observers=observers, log_probs=log_probs
-        )
+        terms = self._terms(max_new_tokens, log_probs)
+        decoding = Decoding(self._running[0], terms, observers=observers)
         return self._events(decoding, prompt, sequence, show_rejected)
 
     def _events(
@@ -186,7 +162,7 @@ class Engine:
         yield from events_of(seen, text, self.decode if show_rejected else None)
         return self._answer(decoding, tally, tokens, text.tokens, text.shown)
 
-    @bound
+    @overload
     def generate(
         self,
         prompt: Prompt,
@@ -195,33 +171,68 @@ class Engine:
         max_new_tokens: MaxNewTokens | None = None,
         observers: Sequence[Observer] = (),
         log_probs: bool = False,
-    ) -> Generation:
-        """The whole answer to one prompt. log_probs: with the log-probability of each token."""
+    ) -> Generation: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | list[list[int]] | list[list[dict[str, str]]],
+        *,
+        batch_size: BatchSize = 1,
+        sequence: SequenceNumber = 0,
+        max_new_tokens: MaxNewTokens | None = None,
+        log_probs: bool = False,
+    ) -> list[Generation]: ...
+
+    @bound
+    def generate(
+        self,
+        prompt: Any,
+        *,
+        batch_size: BatchSize = 1,
+        sequence: SequenceNumber = 0,
+        max_new_tokens: MaxNewTokens | None = None,
+        observers: Sequence[Observer] = (),
+        log_probs: bool = False,
+    ) -> Generation | list[Generation]:
+        """The whole answer to one prompt, or those to a list of prompts, in its order.
+
+        batch_size: answers that are decoded at once; each is the one that its prompt gets alone.
+        log_probs: with the log-probability of each token.
+        """
+        several = is_several(prompt)
         with self.components.lock:
-            tally = Tally()
-            decoding = self.decoding(
-                max_new_tokens=max_new_tokens, observers=observers, log_probs=log_probs
-            )
-            prompt_tokens = self.encode(prompt)
-            tokens: list[int] = []
-            for emission in tally.watched(decoding.run(prompt_tokens, sequence=sequence)):
-                tokens += emission.tokens
-            return self._answer(decoding, tally, prompt_tokens, tokens, self.decode(tokens))
+            lanes = self.lanes(batch_size, max_new_tokens=max_new_tokens, log_probs=log_probs)
+            prompts = [self.encode(one) for one in (prompt if several else [prompt])]
+            for tokens in prompts:
+                self.components.check_prompt(tokens)
+            requests = [
+                Request(number=i, prompt_tokens=one, sequence=sequence, observers=observers)
+                for i, one in enumerate(prompts)
+            ]
+            found: dict[int, Generation] = {}
+            for finished in lanes.answers(requests):
+                if finished.error is not None:
+                    raise finished.error
+                assert finished.answer is not None
+                found[finished.request.number] = finished.answer
+        answers = [found[number] for number in range(len(requests))]
+        return answers if several else answers[0]
 
     def _answer(
         self,
         decoding: Decoding,
         tally: Tally,
-        prompt_tokens: list[int],
+        prompt_tokens: Sequence[int],
         tokens: list[int],
-        text: str,
+        text: str | None = None,
     ) -> Generation:
         if decoding.finish_reason == "exhausted":
             say_exhausted(len(tokens), self.settings.sampling.banning)
         return tally.generation(
             prompt_tokens=prompt_tokens,
             tokens=tokens,
-            text=text,
+            text=self.decode(tokens) if text is None else text,
             finish_reason=decoding.finish_reason,
             log_probs=decoding.lane.log_probs,
         )

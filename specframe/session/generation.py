@@ -94,17 +94,20 @@ def say_exhausted(num_tokens: int, keys: Sequence[str]) -> None:
 class Tally:
     """Counts and times one answer while it is decoded, without a read from the device."""
 
-    def __init__(self) -> None:
-        self._started = self._first = self._last = time.perf_counter()
+    def __init__(self, *, started: float | None = None) -> None:
+        """started: when the prompt came in, by time.perf_counter; None: now."""
+        self._started = time.perf_counter() if started is None else started
+        self._first = self._last = self._started
         self._steps: list[StepCount] = []
 
     def watched(self, emissions: Iterable[Emission]) -> Iterator[Emission]:
         """The same emissions, which are counted and timed as they come."""
         for emission in emissions:
-            self._add(emission)
+            self.add(emission)
             yield emission
 
-    def _add(self, emission: Emission) -> None:
+    def add(self, emission: Emission) -> None:
+        """Count what came now."""
         self._last = time.perf_counter()
         if emission.record is None:
             self._first = self._last

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from specframe.cache.base import Tenancy
+from specframe.components import Components
 from specframe.drafting.builder import TreeBuilder
 from specframe.errors import ConfigError
 from specframe.law.sampling import Sampling
@@ -17,6 +20,57 @@ from specframe.law.target_laws import Laws
 from specframe.records import Context, StepRecord
 from specframe.session.stopping import EXHAUSTED, Stopping
 from specframe.types import Draft, How, TargetOutput, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What the answers of a loop have in common, beside its components."""
+
+    max_new_tokens: int
+    sampling: Callable[[int], Sampling]  # made for the length of a prompt
+    stopping: Stopping
+    streams: Callable[[int], Streams]  # of the number of a sequence
+    log_probs: bool = False  # lanes keep those of the emitted tokens
+
+    def lane(self, parts: Components, prompt: Sequence[int], sequence: int) -> Lane:
+        """A sequence that begins with this prompt, for which the target's cache is opened.
+
+        Raises ConfigError for a prompt that does not fit.
+        """
+        parts.check_prompt(prompt)
+        length, most = len(prompt), self.max_new_tokens
+        columns = parts.max_columns(length, most)
+        return Lane(
+            tenancy=parts.cache.open(0, columns=columns, device=parts.target.device),
+            context=parts.context(prompt, sequence=sequence, columns=columns, max_new_tokens=most),
+            limit=parts.limit(length, most),
+            sampling=self.sampling(length),
+            rng=self.streams(sequence),
+            stopping=self.stopping,
+            log_probs=[] if self.log_probs else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What the rule said of a lane's draft, before the host knows any of it."""
+
+    draft: Draft
+    laws: Laws
+    out: TargetOutput
+    verdict: Verdict
+    wanted: Tensor  # [n] int64, what the host is to read
+    num_log_probs: int  # of `wanted`, which are the bits of log-probabilities
+
+
+def read_together(steps: Sequence[Judged]) -> list[list[int]]:
+    """The values that each step wants: the one host read of a step of all lanes."""
+    if len(steps) == 1:
+        return [steps[0].wanted.tolist()]
+    values = torch.cat([step.wanted for step in steps]).tolist()
+    sizes = [len(step.wanted) for step in steps]
+    ends = accumulate(sizes)
+    return [values[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 @dataclass(kw_only=True)
@@ -88,32 +142,42 @@ class Lane:
         self.finish_reason = self.stopping.reason(code)
         return [] if code == EXHAUSTED else [token_id], bool(finite)
 
-    def read(
+    def judged(
         self, draft: Draft, laws: Laws, out: TargetOutput, verdict: Verdict, extra: Tensor | None
-    ) -> tuple[StepRecord, bool]:
-        """The record of a step and whether its logits are finite: the step's one host read.
-
-        Stop conditions cut the verdict here and nowhere else. extra: the drafter's readback.
-        """
+    ) -> Judged:
+        """A step that waits for the read that all lanes share. extra: the drafter's readback."""
         path, tokens = verdict.path[0], verdict.tokens[0]
         codes = self._codes(laws, path, tokens)
         log_probs = self._log_probs(laws, path, tokens)
         tensors = [verdict.count, _finite(out.logits), path, tokens, codes, *log_probs]
         tensors += [] if extra is None else [extra.view(-1)]
-        values = torch.cat([tensor.to(tokens.device) for tensor in tensors]).tolist()
-        (count, finite), depth = values[:2], path.shape[0]
-        rows, values = values[2 : 2 + depth], values[2 + depth :]
-        emitted, values = values[: depth + 1], values[depth + 1 :]
-        stops, values = values[: depth + 1], values[depth + 1 :]
-        size = sum(map(len, log_probs))
-        place = next((place for place, code in enumerate(stops[:count]) if code), count - 1)
-        kept = place + (stops[place] != EXHAUSTED)
-        self._keep(values[:size][:kept])
-        record = StepRecord(
+        return Judged(
             draft=draft,
             laws=laws,
             out=out,
             verdict=verdict,
+            wanted=torch.cat([tensor.to(tokens.device) for tensor in tensors]),
+            num_log_probs=sum(map(len, log_probs)),
+        )
+
+    def record(self, step: Judged, values: list[int]) -> tuple[StepRecord, bool]:
+        """The record of a step and whether its logits are finite, given what the host has read.
+
+        Stop conditions cut the verdict here and nowhere else. values: of `step.wanted`.
+        """
+        (count, finite), depth = values[:2], step.verdict.path.shape[1]
+        rows, values = values[2 : 2 + depth], values[2 + depth :]
+        emitted, values = values[: depth + 1], values[depth + 1 :]
+        stops, values = values[: depth + 1], values[depth + 1 :]
+        size = step.num_log_probs
+        place = next((place for place, code in enumerate(stops[:count]) if code), count - 1)
+        kept = place + (stops[place] != EXHAUSTED)
+        self._keep(values[:size][:kept])
+        record = StepRecord(
+            draft=step.draft,
+            laws=step.laws,
+            out=step.out,
+            verdict=step.verdict,
             path=rows[: max(kept - 1, 0)],
             tokens=emitted[:kept],
             num_accepted=min(count - 1, kept),

@@ -12,8 +12,8 @@ from specframe.target.base import Target
 
 Prompt = str | Sequence[dict[str, str]] | Sequence[int] | torch.Tensor
 _ONE_PROMPT = (
-    "a prompt is one text, one list of token ids or one list of {role, content} messages; decode "
-    "several prompts one after the other"
+    "a prompt is one text, one list of token ids or one list of {role, content} messages; several "
+    "prompts are a list of such, all of them"
 )
 _LISTED = 60  # tokens of a vocabulary that are worth listing
 
@@ -46,6 +46,13 @@ def encode(prompt: Prompt, target: Target, *, raw: bool, chat: ChatSettings) -> 
     for message in messages:
         check_text(str(message.get("content")), "the prompt")
     return tokenizer.encode_chat(messages, **(chat.template_args or {}))
+
+
+def is_several(prompts: object) -> bool:
+    """Whether these are several prompts, each of any form, and not one prompt."""
+    if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Sequence) or not prompts:
+        return False
+    return all(isinstance(one, (str, Sequence, torch.Tensor)) for one in prompts)
 
 
 def is_plain(target: Target, *, raw: bool) -> bool:

@@ -32,6 +32,8 @@ class Job:
     rebuild: Callable[[Sequence[str]], Engine]
     # The overrides of the command line, in order.
     overrides: Sequence[str] = ()
+    # Answers that are decoded at once, in tasks that have `can_batch`.
+    batch_size: int = 1
     # Records the steps of the answers, in tasks that have `can_trace`.
     trace: Trace = field(default_factory=lambda: TRACES.get("none")())
 
@@ -51,6 +53,8 @@ class Task(ABC):
     uses_engine: ClassVar[bool] = True
     # Whether it records the steps of its answers; `trace=` is refused otherwise.
     can_trace: ClassVar[bool] = False
+    # Whether it decodes several answers at once; `batch_size=` is refused otherwise.
+    can_batch: ClassVar[bool] = False
     # Whether it works on the model's layers as they were loaded, to train them or to run
     # transformers' own code; runtime=eager is then composed, which leaves them as they are.
     unpacked_weights: ClassVar[bool] = False

@@ -17,6 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from specframe.measure.batch_times import BatchTimes
 from specframe.measure.metrics import Metrics, RunSummary
 from specframe.session.events import Event, Kind
 
@@ -205,10 +206,23 @@ def _rows(summary: RunSummary, reasons: Sequence[str]) -> Iterator[tuple[str, st
         note = f"the same over answers that began {name}: {start.num_prompts}"
         yield f"  {name}", _number(start.total.acceptance_length), note
     yield "num_accepted", str(total.num_accepted), _drafted(total)
+    if summary.batch is not None:
+        yield from _batch_rows(summary.batch, total)
+        return
     speed = f"decoding; {_number(total.tokens_per_s_end_to_end, 1)} with prefill"
     yield "tokens/s", _number(total.tokens_per_s, 1), speed
     if total.decode_s:
         yield "ms/step", _number(1e3 * total.decode_s / total.num_steps, 1), _shares(total)
+
+
+def _batch_rows(batch: BatchTimes, total: Metrics) -> Iterator[tuple[str, str, str]]:
+    full = _number(batch.full_throughput, 1)
+    note = f"tokens/s of all lanes; {full} while all {batch.batch_size} were under way"
+    yield "throughput", _number(batch.throughput, 1), note
+    yield "mean_lanes", _number(batch.mean_lanes, 1), "answers under way, in the mean over steps"
+    if total.num_step_tokens:
+        ms = 1e3 * total.decode_s / total.num_step_tokens
+        yield "ms/token", _number(ms, 1), "of one lane, in the mean"
 
 
 def _drafted(total: Metrics) -> str:

@@ -23,7 +23,9 @@ from specframe.loop import Decoding
 from specframe.records import StepRecord
 from specframe.runtime.base import Runtime
 from specframe.runtime.eager import Eager
-from specframe.session.engine import Engine, Settings
+from specframe.session.engine import Engine
+from specframe.session.lane import Terms
+from specframe.session.settings import Settings
 from specframe.session.stopping import StopConfig, build_stopping
 from specframe.target.base import Target
 from specframe.tree.base import TreePolicy
@@ -106,14 +108,13 @@ class Composition:
                 device=self.target.device,
             )
 
-        return Decoding(
-            parts,
+        terms = Terms(
             max_new_tokens=max_new_tokens,
             sampling=sampling,
             stopping=build_stopping(self.stop, eos=eos, tokenizer=tokenizer),
             streams=lambda sequence: streams(seed=self.seed, sequence=sequence),
-            observers=observers,
         )
+        return Decoding(parts, terms, observers=observers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def nested_law(
 
     def decoding(composition: Composition, rng: Enumerator, room: int) -> Any:
         loop = composition.decoding(room)
-        loop._stopping, loop._make_streams = Stopping([]), lambda sequence: rng
+        loop.terms = replace(loop.terms, stopping=Stopping([]), streams=lambda sequence: rng)
         return loop
 
     def run(rng: Enumerator) -> tuple[int, ...]:

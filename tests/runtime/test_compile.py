@@ -19,8 +19,9 @@ from specframe.cache.base import CacheManager
 from specframe.loop import Components
 from specframe.runtime.base import Runtime, Tensors
 from specframe.runtime.compile import Compile, CompileLaunch, _folder, _sizes
-from specframe.session.engine import Engine, Settings
+from specframe.session.engine import Engine
 from specframe.session.manifest import describe
+from specframe.session.settings import Settings
 from specframe.session.warmup import prepared
 from specframe.target.hf import HF
 from specframe.tree.chain import ChainTree

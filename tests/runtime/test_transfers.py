@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import specframe.loop
 from specframe.buffers import contiguous_pass
 from specframe.capture.graphs import CapturedGraph
 from specframe.drafter.eagle import Eagle
@@ -100,7 +101,7 @@ def step(tree: str, rule: str, how: How, temperature: float, patch: pytest.Monke
 
     patch.setattr(hf, "check_tree", lambda target: None)
     patch.setattr(Lane, "first_token", lambda self, out: ([5], True))
-    patch.setattr(Lane, "read", read)
+    patch.setattr(specframe.loop, "read_together", read)
     runtime, watching = rehearsed(warmup=100), Watching()
     assert isinstance(runtime.launch, GraphLaunch)
     runtime.launch.capturer = watching

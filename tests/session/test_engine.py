@@ -194,9 +194,9 @@ def test_sequences_differ_and_repeat() -> None:
 
 
 @pytest.mark.parametrize("batch", [["a", "b"], [[1, 2], [3]], [1, "a"]])
-def test_several_prompts_at_once_are_refused(batch: Any) -> None:
+def test_several_prompts_are_no_prompt(batch: Any) -> None:
     engine = Composition(target=target("llama")).engine()
-    with pytest.raises(ConfigError, match="one after the other"):
+    with pytest.raises(ConfigError, match="several prompts are a list of such"):
         engine.encode(batch)
 
 

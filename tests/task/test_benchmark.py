@@ -45,6 +45,7 @@ def task(**given: Any) -> Benchmark:
         "run_code": False,
         "compare": None,
         "passes": None,
+        "batch_sizes": None,
         "resamples": 100,
         "confidence": 0.95,
     }

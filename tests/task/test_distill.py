@@ -19,7 +19,8 @@ from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.prompts.answers import Answer, read_answers, read_compact
 from specframe.prompts.questions import NamedPrompt, Question, batches_of
 from specframe.session.batched import Batched, packed
-from specframe.session.engine import Engine, Settings
+from specframe.session.engine import Engine
+from specframe.session.settings import Settings
 from specframe.target.hf import HF
 from specframe.task.base import Job
 from specframe.task.distill import Distill

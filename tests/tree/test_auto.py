@@ -213,7 +213,7 @@ def law(*, closed: bool) -> dict[tuple[int, ...], float]:
             sampling=sampling_config(1.0),
         )
         loop = composed.decoding(3)
-        loop._make_streams = lambda sequence: rng  # type: ignore[assignment, return-value]
+        loop.terms = replace(loop.terms, streams=lambda sequence: rng)
         tokens = loop.begin((0, 1))
         while loop.finish_reason is None:
             tokens += loop.step().tokens

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -65,6 +66,7 @@ class LayerSkip(Drafter):
         self._target = target
         self._feeding = TargetFeeding()
         self._search = self._new_search()
+        self.warm: bool | None = False if keep else None
 
     @property
     def skip(self) -> frozenset[str]:
@@ -77,7 +79,9 @@ class LayerSkip(Drafter):
         self._feeding.begin(context.cache)
         self._steps = 0
         self._tried: frozenset[str] | None = None
-        if not self._keep:
+        if self._keep:
+            self.warm = self._search.num_scores > 0
+        else:
             self._search = self._new_search()
 
     def expand(self, frontier: Frontier) -> Sequence[Proposal]:
@@ -106,6 +110,12 @@ class LayerSkip(Drafter):
         if self._tried is not None and record.readback:
             self._search.tell(self._tried, record.readback[0] / self._window)
         self._tried = None
+
+    def remembered(self) -> Any:
+        return copy.deepcopy(self._search) if self._keep else None
+
+    def recall(self, memory: Any) -> None:
+        self._search = copy.deepcopy(memory)
 
     def _new_search(self) -> SkipSearch:
         return SkipSearch(

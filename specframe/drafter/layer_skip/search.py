@@ -55,6 +55,11 @@ class SkipSearch:
         self._random = random.Random(seed)
         self._seen: list[tuple[frozenset[str], float]] = []
 
+    @property
+    def num_scores(self) -> int:
+        """Sets that were tried so far."""
+        return len(self._seen)
+
     def next(self) -> frozenset[str] | None:
         """The set to try, None when the search is over; the one it starts from comes first."""
         if not self._left or self.best_score >= 1:

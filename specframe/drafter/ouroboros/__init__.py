@@ -78,7 +78,7 @@ class Ouroboros(Retrieval):
             host_reads=draft_tokens,  # the most there can be
             max_positions=model.gives.max_positions,
         )
-        self.warm: bool | None = None
+        self.warm: bool | None = False if keep_pool else None
         self.draft_tokens = draft_tokens
         self.ngram = ngram
         self.phrases = phrases

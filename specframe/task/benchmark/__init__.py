@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from specframe.measure.bootstrap import Bootstrap
 from specframe.prompts.reader import PromptRecord
 from specframe.registry import Range
+from specframe.session.arguments import BatchSize
 from specframe.session.manifest import write_json
 from specframe.task.base import TASKS, Job, Task
+from specframe.task.benchmark.batch_curve import BatchCurve, BatchPoint, printed_curve
 from specframe.task.benchmark.comparison import Comparison, SideSummary, judge_sides
 from specframe.task.benchmark.conclusion import conclusion
 from specframe.task.benchmark.contest import Contest, Rules
@@ -49,6 +52,9 @@ class Benchmark(Task):
       sides answer the prompts in turns and are printed in one table.
     - `passes` lists row counts whose forward passes are timed at the end, beside those of peers;
       the memory of the composed method is measured too, in a process of its own.
+    - `batch_sizes` lists numbers of lanes at which every side answers the first turns once more, at
+      the end: throughput against the latency of a lane, beside drafter=none at as many lanes and
+      at its own best. Each text is held against the one that its prompt gets alone.
     - `resamples` and `confidence` are those of the bootstrap over prompts.
 
     A drafter that learns from prompt to prompt begins every answer with what the counted answers
@@ -66,7 +72,7 @@ class Benchmark(Task):
         *("num_compared", "num_same_text", "agreement_prefix", "agreement_tokens", "scores"),
         *("first_token_p50_ms", "first_token_p95_ms", "between_tokens_p50_ms", "target_logprob"),
         *("between_tokens_p95_ms", "between_steps_p50_ms", "between_steps_p95_ms", "starts"),
-        "split",
+        *("split", "batches"),
     )
     free: ClassVar[tuple[str, ...]] = ("resamples", "confidence")
 
@@ -82,6 +88,7 @@ class Benchmark(Task):
         run_code: bool,
         compare: list[str] | None,
         passes: list[Annotated[int, Range(1, 4096)]] | None,
+        batch_sizes: list[BatchSize] | None,
         resamples: Annotated[int, Range(100, 100_000)],
         confidence: Annotated[float, Range(0.5, 0.999)],
     ) -> None:
@@ -94,6 +101,9 @@ class Benchmark(Task):
         self.run_code = run_code
         if passes is not None and (passes[:1] != [1] or passes != sorted(set(passes))):
             raise ValueError(f"task.passes={passes} must grow from 1, such as [1, 8, 16]")
+        if batch_sizes is not None and (batch_sizes != sorted(set(batch_sizes)) or not batch_sizes):
+            raise ValueError(f"task.batch_sizes={batch_sizes} must grow, such as [1, 2, 4, 8]")
+        self.batch_sizes = batch_sizes
         self.compare = compare
         self.passes = passes
         self.bootstrap = Bootstrap(resamples=resamples, confidence=confidence)
@@ -114,15 +124,19 @@ class Benchmark(Task):
         )
         comparison = self._comparison(job, contest)
         settings |= {} if comparison is None else comparison.settings()
+        points: list[BatchPoint] = []
         with RowFile(job.output_dir / ROWS, settings=settings) as file:
             try:
                 self._ask(contest, records, file)
                 if comparison is not None:
                     comparison.measure(records[0], gaps=self.split)
+                if self.batch_sizes is not None:
+                    curve = BatchCurve(contest.sides, records, self.batch_sizes, job.config)
+                    points = curve.measure()
             finally:
                 if file.rows:
                     head = {"settings_hash": hash_of(settings), "num_planned": len(records)}
-                    verdict = self._report(job, file.rows, comparison, head)
+                    verdict = self._report(job, file.rows, comparison, head, points)
         return verdict.exit_code
 
     def _comparison(self, job: Job, contest: Contest) -> Comparison | None:
@@ -135,9 +149,14 @@ class Benchmark(Task):
         return comparison
 
     def _report(
-        self, job: Job, rows: Sequence[Row], comparison: Comparison | None, head: dict[str, Any]
+        self,
+        job: Job,
+        rows: Sequence[Row],
+        comparison: Comparison | None,
+        head: dict[str, Any],
+        points: Sequence[BatchPoint],
     ) -> BenchmarkVerdict:
-        """Write and print what the rows say. head: first keys of metrics.json."""
+        """Write and print what rows and points say. head: first keys of metrics.json."""
         numbers = summary(rows, bootstrap=self.bootstrap, engine=job.engine)
         verdict = verdict_of(rows, engine=job.engine, config=job.config, numbers=numbers)
         written = {**head, **numbers}
@@ -152,6 +171,10 @@ class Benchmark(Task):
         sides = (
             list(zip(comparison.sides, summaries, strict=True)) if comparison and summaries else []
         )
+        if points:
+            written["batches"] = [asdict(point) for point in points]
+            write_csv(job.output_dir / "batches.csv", written["batches"])
+            printed = [*printed, *printed_curve(points)]
         name = method_label(job.config)
         verdict.conclusion = conclusion(numbers, name=name, sides=sides)
         write_json(job.output_dir / "metrics.json", {**written, **verdict.as_dict()})

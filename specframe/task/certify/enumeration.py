@@ -21,6 +21,7 @@ from specframe.law.sampling import Sampling
 from specframe.law.streams import Stream, Streams
 from specframe.loop import Decoding
 from specframe.session.engine import Engine
+from specframe.session.lane import Terms
 from specframe.session.stopping import Stopping
 
 Law = dict[tuple[int, ...], float]
@@ -162,13 +163,13 @@ def sequence_law(
     """
 
     def run(rng: Enumerator) -> tuple[int, ...]:
-        decoding = Decoding(
-            engine.components,
+        terms = Terms(
             max_new_tokens=length,
             sampling=engine.sampling,
             stopping=Stopping([]),
             streams=lambda sequence: rng,
         )
+        decoding = Decoding(engine.components, terms)
         tokens: list[int] = []
         for emission in decoding.run(prompt):
             tokens += emission.tokens

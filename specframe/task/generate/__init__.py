@@ -12,13 +12,15 @@ from specframe.measure.meter import Meter
 from specframe.measure.metrics import RunSummary
 from specframe.prompts.questions import conversation
 from specframe.prompts.reader import PromptRecord, first_prompt
-from specframe.records import Observer, memory_of
+from specframe.records import Observer, is_warm, memory_of
 from specframe.session.engine import Engine
 from specframe.session.events import Event
 from specframe.session.generation import Generation
+from specframe.session.lanes import FinishedAnswer
 from specframe.session.prompt_encoding import Prompt
 from specframe.task.base import TASKS, Job, Task
 from specframe.task.benchmark.plain_pace import payoff_of
+from specframe.task.generate.answers_in_lanes import AnswersInLanes, Conversation
 from specframe.task.generate.generated_answers import AnsweredTurn, GeneratedAnswers
 from specframe.terminal.answer import Colour, Display, one_line
 from specframe.terminal.progress import duration
@@ -26,7 +28,10 @@ from specframe.terminal.progress import duration
 
 @TASKS.register("generate")
 class Generate(Task):
-    """Answers prompts one after the other, and prints the numbers of the run.
+    """Answers prompts, and prints the numbers of the run.
+
+    With `batch_size` above 1 so many are decoded at once: every text is the one that its prompt
+    gets alone, each is shown once it is whole, and the numbers say what all lanes did together.
 
     `stream` prints answers as they come; without it only the progress is shown. `show_rejected`
     also shows the drafted token that each recovered token replaced, which costs one host read a
@@ -47,6 +52,7 @@ class Generate(Task):
     """
 
     can_trace: ClassVar[bool] = True
+    can_batch: ClassVar[bool] = True
     free: ClassVar[tuple[str, ...]] = ("stream", "colour", "show_rejected")
 
     def __init__(
@@ -62,13 +68,16 @@ class Generate(Task):
         opened = job.trace.open(engine, job.output_dir, job.config)
         with opened as recorder, GeneratedAnswers(job, recorder) as results:
             try:
-                self._answer_all(engine, records, display, results)
+                if job.batch_size > 1:
+                    self._answer_together(job, records, display, results)
+                else:
+                    self._answer_all(engine, records, display, results)
             finally:
                 display.end_line()
                 if results.reasons:
                     display.table(results.summary, results.reasons)
                     display.note(f"written to {os.path.relpath(job.output_dir)}")
-            if results.prompt:
+            if results.prompt and job.batch_size == 1:
                 display.say(payoff_of(job.engine, results.summary, prompt=results.prompt))
         return int(results.summary.num_errors > 0)
 
@@ -101,6 +110,38 @@ class Generate(Task):
                 if len(records) > 1 or len(record.turns) > 1:
                     display.note(one_line(results.last, results.reasons[-1]))
 
+    def _answer_together(
+        self,
+        job: Job,
+        records: Sequence[PromptRecord],
+        display: Display,
+        results: GeneratedAnswers,
+    ) -> None:
+        """Answer several records at a time; each answer is shown once it is whole."""
+        if results.num_earlier:
+            _say(f"{len(records)} prompts; answers that are there: {results.num_earlier}")
+
+        def show(entry: AnsweredTurn, finished: FinishedAnswer) -> None:
+            assert finished.answer is not None
+            record = entry.record
+            named = record.category or ("" if record.id is None else str(record.id))
+            left = _time_left_together(results.summary, len(records))
+            parts = [f"{entry.number}/{len(records)}", named, left]
+            display.heading("  ".join(part for part in parts if part))
+            if self.stream:
+                display.prompt(entry.text)
+                display.say(finished.answer.text)
+            display.note(one_line(results.last, results.reasons[-1]))
+
+        lanes = AnswersInLanes(job.engine, results, batch_size=job.batch_size, written=show)
+        conversations = []
+        for number, record in enumerate(records, start=1):
+            answers, is_over = results.earlier(record, number)
+            if not is_over:
+                one = Conversation(record=record, number=number, answers=answers)
+                conversations.append(one)
+        lanes.answer_all(conversations)
+
     def _answer(
         self,
         engine: Engine,
@@ -127,7 +168,8 @@ class Generate(Task):
             _say(f"prompt {entry.number}: {error}")
             results.add_error(entry, str(error))
             return False
-        results.add(entry, answer, meter.end(first_tokens=len(answer.tokens[:1])))
+        metrics = meter.end(first_tokens=len(answer.tokens[:1]))
+        results.add(entry, answer, metrics, warm=is_warm(engine.components.drafter))
         answers.append(answer.text)
         return True
 
@@ -170,6 +212,15 @@ def _time_left(summary: RunSummary, done: int, count: int) -> str:
     if not done or not summary.num_prompts:
         return ""
     return f"about {duration(summary.total.total_s / done * (count - done))} left"
+
+
+def _time_left_together(summary: RunSummary, count: int) -> str:
+    """The same where several prompts share their time."""
+    batch, left = summary.batch, count - summary.num_prompts - summary.num_errors
+    done = summary.num_prompts
+    if batch is None or not done or left <= 0:
+        return ""
+    return f"about {duration(batch.wall_s / done * left)} left"
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from specframe.errors import ConfigError
 from specframe.measure.metrics import Metrics, RunSummary
 from specframe.prompts.reader import PromptRecord
-from specframe.records import Observer, is_warm
+from specframe.records import Observer
 from specframe.session.generation import Generation
 from specframe.session.manifest import identity, write_json
 from specframe.storage.lines import LineFile
@@ -22,7 +22,10 @@ ERROR = "error"  # finish reason of a prompt that could not be answered
 GENERATIONS = "generations.jsonl"
 _NAMED_BY = "hydra.run.dir"
 # Parts of the configuration that an answer does not depend on; prompts are compared one by one.
-_NOT_OF_AN_ANSWER = ("prompt", "prompts", "data", "task", "train", "trace", "expects", "objective")
+_NOT_OF_AN_ANSWER = (
+    *("prompt", "prompts", "data", "task", "train", "trace", "expects", "objective"),
+    "batch_size",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,6 @@ class GeneratedAnswers:
         self.last = Metrics()  # of the latest answer
         self.prompt: Sequence[int] = ()  # of the latest answer of this command
         self._folder = job.output_dir
-        self._drafter = job.engine.components.drafter
         self._settings = _settings(job)
 
     def __enter__(self) -> Self:
@@ -117,10 +119,11 @@ class GeneratedAnswers:
         )
         return self._recorder.begin(question)
 
-    def add(self, entry: AnsweredTurn, answer: Generation, metrics: Metrics) -> None:
-        """Write a finished answer."""
+    def add(
+        self, entry: AnsweredTurn, answer: Generation, metrics: Metrics, *, warm: bool | None
+    ) -> None:
+        """Write a finished answer. warm: whether its drafter began with what earlier ones left."""
         assert metrics.num_tokens == len(answer.tokens)
-        warm = is_warm(self._drafter)
         self.summary.add(metrics, warm=warm)
         self.reasons.append(answer.finish_reason)
         self.last = metrics
