@@ -65,7 +65,7 @@ ALLOWED: dict[str, str] = {
     "prompts session storage types",
     "tracing": "errors session storage tree.base types",
     "terminal": "measure planning session storage",
-    "report": "accept.base errors measure session",
+    "report": "accept.base errors measure session storage",
     "training": "cache.base errors heads prompts registry session storage target.base terminal "
     "train.base types",
     "compose": "*.base capture components costs errors law measure planning plugins prompts "

@@ -64,7 +64,7 @@ def check_batch(task: type[Task], trace: type[Trace], batch_size: int, *, task_w
     if batch_size > 1 and not task.can_batch:
         raise IncompatibleComponents(
             f"batch_size={batch_size}: task={task_word} decodes one answer at a time; "
-            "use task=generate, or batch_size=1"
+            "use task=generate or task=certify, or batch_size=1"
         )
     if batch_size > 1 and not trace.off:
         raise IncompatibleComponents(

@@ -26,7 +26,7 @@ from specframe.task.base import Job, Task
 from specframe.terminal.progress import waiting
 from specframe.tree.base import explanation_of
 
-_FREE = ("expects", "objective", "batch_size")  # keys that no result depends on
+_FREE = ("expects", "objective")  # keys that no result depends on
 
 
 def _notices(parts: Components) -> list[str]:
@@ -103,6 +103,7 @@ def run(
     with ExitStack() as records:
         if folder is not None:
             free = {*_FREE, *(f"task.{key}" for key in task.free)}
+            free |= {"batch_size"} if task.same_in_any_batch else set()
             outputs = {f"task.{key}" for key in task.outputs}
             records.enter_context(folder.recorded(free=free, outputs=outputs))
         records.enter_context(recorded(output_dir, engine=engine, config=checked.config))

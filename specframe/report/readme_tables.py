@@ -167,6 +167,21 @@ def _size_column(name: str, key: str) -> Column:
     return f"{name}, MB", lambda row: f"{row[key] / 1e6:.0f}"
 
 
+def _lanes(result: Values) -> list[str]:
+    """Throughput against the time of one lane, by method and number of lanes."""
+    columns: list[Column] = [
+        ("method", _label),
+        ("lanes", lambda row: str(row["batch_size"])),
+        ("tokens/s of all", lambda row: _number(row["throughput"], 1)),
+        ("while all are full", lambda row: _number(row["full_throughput"], 1)),
+        ("ms a token of one", lambda row: _number(row["ms_per_token"], 1)),
+        ("over plain at as many", lambda row: _number(row["throughput_ratio"])),
+        ("over plain at its best", lambda row: _number(row["over_best_plain"])),
+        ("same text", lambda row: _share(row["num_same_text"], row["num_texts"])),
+    ]
+    return _table(columns, sorted(result.get("lanes", []), key=lambda row: str(row["label"])))
+
+
 def _output(result: Values) -> list[str]:
     """The last lines that a recorded command printed, long ones cut."""
     lines = [line for line in result.get("output", []) if line.strip()]
@@ -188,6 +203,7 @@ TABLES: dict[str, Callable[[Values], list[str]]] = {
     "categories": _categories,
     "passes": _passes,
     "memory": _memory,
+    "lanes": _lanes,
     "output": _output,
     "table": _listed,
 }

@@ -18,6 +18,7 @@ from specframe.errors import ConfigError
 from specframe.measure.bootstrap import Bootstrap
 from specframe.report.conditions import check_one_table
 from specframe.report.runs import FinishedRun, find
+from specframe.storage.whole_files import write_whole
 
 Values = dict[str, Any]  # of a JSON object
 _METHOD, _BASELINE = "method", "baseline"  # names of sides in the rows of a benchmark
@@ -49,6 +50,7 @@ def result_of(folders: Sequence[Path]) -> Values:
         **surroundings_of(first.manifest),
         **_conditions(first),
         "rows": _sides(first) if len(runs) == 1 else [_method(run, runs) for run in runs],
+        "lanes": first.summary.get("batches") or [],
         "passes": [_passes(each) for each in comparison.get("passes") or []],
         "memory": (comparison.get("machine") or {}).get("memory"),
     }
@@ -83,7 +85,7 @@ def command_of(arguments: Sequence[str]) -> str:
 def write_result(path: Path, result: Values) -> None:
     """Write a result file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, f"{json.dumps(result, indent=1, ensure_ascii=False)}\n".encode())
 
 
 def read_result(path: Path) -> Values:

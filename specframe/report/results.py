@@ -8,8 +8,8 @@
 `add` makes results/NAME.json of finished runs of task=benchmark; a sweep's folder gives one row a
 point. `record` runs a shell command and keeps what it printed. `fill` writes every table between
 `<!-- results:NAME TABLE -->` and `<!-- end -->`, each on a line of its own, in every README; TABLE
-is speed (which may be left out), acceptance, categories, passes, memory, output or table. `check`
-exits with 1 where a README differs from what `fill` would write.
+is speed (which may be left out), acceptance, categories, passes, memory, lanes, output or table.
+`check` exits with 1 where a README differs from what `fill` would write.
 """
 
 from __future__ import annotations

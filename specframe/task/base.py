@@ -55,6 +55,8 @@ class Task(ABC):
     can_trace: ClassVar[bool] = False
     # Whether it decodes several answers at once; `batch_size=` is refused otherwise.
     can_batch: ClassVar[bool] = False
+    # Whether its files are the same at any `batch_size`, so that a run may go on with another.
+    same_in_any_batch: ClassVar[bool] = False
     # Whether it works on the model's layers as they were loaded, to train them or to run
     # transformers' own code; runtime=eager is then composed, which leaves them as they are.
     unpacked_weights: ClassVar[bool] = False

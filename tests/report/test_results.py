@@ -18,7 +18,7 @@ from specframe.report.result_file import command_of, read_result, result_of, wri
 
 WORDS = (
     *("task=benchmark", "target=toy", "drafter=lm", "tree=chain", "tree.depth=3"),
-    *("max_new_tokens=8", "task.passes=[1,2]"),
+    *("max_new_tokens=8", "task.passes=[1,2]", "task.batch_sizes=[1,2]"),
 )
 MEMORY = {
     "peak_bytes": 4e6,

@@ -22,6 +22,7 @@ from specframe.law.checked_streams import UsedCounters
 from specframe.law.streams import Streams
 from specframe.law.target_laws import Laws
 from specframe.session.engine import Engine
+from specframe.session.lanes import Lanes
 from specframe.task import certify
 from specframe.task.base import Job
 from specframe.task.certify import text_checks as checks
@@ -29,6 +30,7 @@ from specframe.task.certify.broken import Careless, NoResidual
 from specframe.task.certify.certificate import Certificate
 from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import exact_law, max_error, sequence_law
+from specframe.task.certify.lane_checks import answers_in_lanes
 from specframe.task.certify.law_checks import chi_square
 from specframe.task.certify.pass_checks import Swayed, row_company
 from specframe.task.certify.reference import greedy_reference
@@ -72,6 +74,7 @@ def run(
         prompt=None,
         prompts=None,
         rebuild=lambda more: changed(load(merged(whole, more))),
+        batch_size=made.top["batch_size"],
     )
     code = made.bound["task"].make().run(job)
     held = json.loads((folder / "certificate.json").read_text())
@@ -467,3 +470,28 @@ def test_the_reference_is_of_its_seed_and_its_sequence() -> None:
             assert reference([0, 1, 2], sequence) == text
             texts.add(tuple(text))
     assert len(texts) == 4
+
+
+@pytest.mark.parametrize("words", rest_slow([[("accept=rejection",)], [("accept=match",)]]))
+def test_texts_in_lanes_are_those_alone(words: list[tuple[str, ...]], tmp_path: Path) -> None:
+    rule = words[0]
+    code, _, found = run(tmp_path, "drafter=lm", "tree=static", *rule, "batch_size=3")
+    check = found["answers in lanes"]
+    assert code == 0
+    assert (check["status"], check["caught"]) == ("holds", True)
+    assert check["numbers"] == {"texts": 7, "num_same_text": 7, "batch_size": 3}
+
+
+def test_a_lane_with_anothers_noise_is_not_certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = load(["target=toy", "drafter=none", "sampling.temperature=1"])
+    texts = Texts(prompts=[[0, 1, 2], [3]], max_new_tokens=12, max_gap=1.0)
+    assert answers_in_lanes(engine, texts, 2).passed is True
+    begin = Lanes._begin
+    monkeypatch.setattr(
+        Lanes,
+        "_begin",
+        lambda self, lane, request: begin(self, lane, replace(request, sequence=lane)),
+    )
+    found = answers_in_lanes(engine, texts, 2)
+    assert found.passed is False
+    assert "of 5 texts in 2 lanes are what they are alone" in found.finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from specframe.errors import ConfigError, IncompatibleComponents
 from specframe.law.sampling import GREEDY_BELOW
@@ -20,6 +20,8 @@ from specframe.task.certify.check_runs import results_of
 from specframe.task.certify.coin_checks import NAME as COINS
 from specframe.task.certify.coin_checks import no_coin_twice
 from specframe.task.certify.enumeration import TooManyBranches
+from specframe.task.certify.lane_checks import NAME as LANES
+from specframe.task.certify.lane_checks import answers_in_lanes
 from specframe.task.certify.law_checks import enumerated_law, sampled_law
 from specframe.task.certify.pass_checks import row_company
 from specframe.task.certify.text_checks import (
@@ -52,11 +54,13 @@ class Certify(Task):
     target=toy with the same tree, rule and cache, the law is computed by enumeration and compared
     with the exact one (float64, error < 1e-12); rules other than match are also tested by a
     chi-square test of sampled sequences; and a perfect drafter must be accepted in full where that
-    is promised.
+    is promised. With batch_size above 1, texts in lanes must be what they are alone.
 
     The run leaves certificate.json. The exit code is 1 if a rule that calls itself lossless fails,
     or if a check does not notice its broken component.
     """
+
+    can_batch: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,6 +113,8 @@ class Certify(Task):
             checks.append(
                 ("same-seed text", lambda: seeded_text(self._at(job, warm), self._texts(job)))
             )
+        if job.batch_size > 1:
+            checks.append((LANES, lambda: self._in_lanes(job)))
         checks.append((COINS, lambda: self._fresh(job)))
         checks.append(("law by enumeration", lambda: self._enumerated(job)))
         if not matching:
@@ -121,6 +127,10 @@ class Certify(Task):
     def _company(self, job: Job) -> Check:
         prompts = self._texts(job).prompts
         return row_company(job.engine, prompts[0] if prompts else [0])
+
+    def _in_lanes(self, job: Job) -> Check:
+        engine = self._at(job, self._warm(job))
+        return answers_in_lanes(engine, self._texts(job), job.batch_size)
 
     def _warm(self, job: Job) -> float:
         temperature = job.engine.settings.sampling.temperature

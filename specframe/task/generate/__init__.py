@@ -53,6 +53,7 @@ class Generate(Task):
 
     can_trace: ClassVar[bool] = True
     can_batch: ClassVar[bool] = True
+    same_in_any_batch: ClassVar[bool] = True
     free: ClassVar[tuple[str, ...]] = ("stream", "colour", "show_rejected")
 
     def __init__(
