@@ -22,6 +22,8 @@ from specframe.target.base import Target
 from specframe.tree.base import TreePolicy
 from specframe.types import Budget, Draft, How
 
+# What the host reads of a pass: whether its logits, and what processors made of them, are sound.
+NOT_FINITE, SOUND, SPOILT = 0, 1, 2
 S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -161,9 +163,14 @@ class Components:
         index = torch.tensor(rows, device=draft.tokens.device)
         self.cache.commit(draft.slots[index], [len(rows)], moved=[moved])
 
-    def check_finite(self, finite: bool) -> None:
-        """Raises ConfigError if the logits of a pass were not finite."""
-        if not finite:
+    def check_sound(self, state: int) -> None:
+        """Raises ConfigError if the logits of a pass were not finite, or processors spoilt them."""
+        if state == SPOILT:
+            raise ConfigError(
+                "sampling.processors gave scores that are not a number (NaN); correct them, or "
+                "leave them out"
+            )
+        if state == NOT_FINITE:
             raise ConfigError(
                 f"{self.target.name} gave logits that are not finite in {self.target.dtype}; "
                 "try target.dtype=float32"

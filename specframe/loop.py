@@ -77,8 +77,8 @@ class Decoding:
 
     def record(self, step: Judged, values: list[int]) -> StepRecord:
         """The record of a step, given what the host has read of it. ConfigError for NaN."""
-        record, finite = self.lane.record(step, values)
-        self.components.check_finite(finite)
+        record, state = self.lane.record(step, values)
+        self.components.check_sound(state)
         record.marks = self.clock.marks
         return record
 
@@ -97,9 +97,9 @@ class Decoding:
         self._lane = lane = self.terms.lane(parts, prompt, sequence)
         clock.start()
         out = parts.target.prefill(prompt, parts.cache, taps=parts.drafter.traits.needs.taps)
-        first, finite = lane.first_token(out)
+        first, state = lane.first_token(out)
         clock.mark("verify")
-        parts.check_finite(finite)
+        parts.check_sound(state)
         lane.context.extend(first)
         if first:
             parts.drafter.begin(lane.context, out)

@@ -86,6 +86,11 @@ class Laws:
             found |= ((rows[:, None] == nodes) & empty).any(1)
         return found
 
+    def is_spoilt(self) -> Tensor:
+        """[] bool: processors gave NaN at some node that was asked for."""
+        found = [scores.isnan().any() for scores, _ in self._scores.values()]
+        return torch.stack(found).any() if found else self.logits.new_zeros((), dtype=torch.bool)
+
     def known(self) -> Tensor:
         """[N] probability of each row's token by the law at its parent, where a rule has asked for
         that law; NaN elsewhere. A diagnostic: no law is made for it."""

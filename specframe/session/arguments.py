@@ -30,7 +30,7 @@ Seed = Annotated[int, Range(0, 2**63 - 1)]
 BatchSize = Annotated[int, Range(1, 256)]
 SequenceNumber = Annotated[int, Range(0, 2**63 - 1)]  # of a prompt; it keys the noise
 
-_NAMES: dict[Any, str] = {int: "an integer", bool: "true or false"}
+_NAMES: dict[Any, str] = {int: "an integer", float: "a number", bool: "true or false"}
 
 
 def bound(verb: Callable[P, T]) -> Callable[P, T]:
@@ -75,7 +75,7 @@ def _check(name: str, hint: Any, value: Any) -> None:
     kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     if kind not in _NAMES:
         return
-    if type(value) is not kind:
+    if type(value) is not kind and not (kind is float and type(value) is int):
         got = f"{value!r} ({type(value).__name__})"
         raise ConfigError(f"{name}={value}: expected {_NAMES[kind]}, got {got}")
     for extra in extras:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specframe.cache.base import Tenancy
-from specframe.components import Components
+from specframe.components import NOT_FINITE, SOUND, SPOILT, Components
 from specframe.drafting.builder import TreeBuilder
 from specframe.errors import ConfigError
 from specframe.law.sampling import Sampling
@@ -127,8 +127,8 @@ class Lane:
         self.finish_reason = None
         self.rng.roll_back()
 
-    def first_token(self, out: TargetOutput) -> tuple[list[int], bool]:
-        """(token, logits are finite) after prefill, by the last prompt row's law.
+    def first_token(self, out: TargetOutput) -> tuple[list[int], int]:
+        """(token, soundness as `check_sound` reads it) after prefill, by the last prompt row's law.
 
         No token where processors ban every one.
         """
@@ -136,11 +136,12 @@ class Lane:
         root = torch.zeros(1, dtype=torch.long, device=out.logits.device)
         token = laws.pick(root, 0, self.rng, root == 0)
         codes = self._codes(laws, root[:0], token)
-        tensors = [token, codes, _finite(out.logits), *self._log_probs(laws, root[:0], token)]
-        token_id, code, finite, *log_probs = torch.cat(tensors).tolist()
+        sound = self._sound(out, laws)
+        tensors = [token, codes, sound, *self._log_probs(laws, root[:0], token)]
+        token_id, code, state, *log_probs = torch.cat(tensors).tolist()
         self._keep(log_probs[: code != EXHAUSTED])
         self.finish_reason = self.stopping.reason(code)
-        return [] if code == EXHAUSTED else [token_id], bool(finite)
+        return [] if code == EXHAUSTED else [token_id], state
 
     def judged(
         self, draft: Draft, laws: Laws, out: TargetOutput, verdict: Verdict, extra: Tensor | None
@@ -149,7 +150,7 @@ class Lane:
         path, tokens = verdict.path[0], verdict.tokens[0]
         codes = self._codes(laws, path, tokens)
         log_probs = self._log_probs(laws, path, tokens)
-        tensors = [verdict.count, _finite(out.logits), path, tokens, codes, *log_probs]
+        tensors = [verdict.count, self._sound(out, laws), path, tokens, codes, *log_probs]
         tensors += [] if extra is None else [extra.view(-1)]
         return Judged(
             draft=draft,
@@ -160,12 +161,12 @@ class Lane:
             num_log_probs=sum(map(len, log_probs)),
         )
 
-    def record(self, step: Judged, values: list[int]) -> tuple[StepRecord, bool]:
-        """The record of a step and whether its logits are finite, given what the host has read.
+    def record(self, step: Judged, values: list[int]) -> tuple[StepRecord, int]:
+        """The record of a step and its soundness, given what the host has read.
 
         Stop conditions cut the verdict here and nowhere else. values: of `step.wanted`.
         """
-        (count, finite), depth = values[:2], step.verdict.path.shape[1]
+        (count, state), depth = values[:2], step.verdict.path.shape[1]
         rows, values = values[2 : 2 + depth], values[2 + depth :]
         emitted, values = values[: depth + 1], values[depth + 1 :]
         stops, values = values[: depth + 1], values[depth + 1 :]
@@ -186,7 +187,15 @@ class Lane:
             finish_reason=self.stopping.reason(stops[place]),
             readback=values[size:],
         )
-        return record, bool(finite)
+        return record, state
+
+    def _sound(self, out: TargetOutput, laws: Laws) -> Tensor:
+        """[1] SOUND, or what is not: the logits, or what processors made of them."""
+        finite = out.logits.amax().isfinite()  # the maximum of a row carries NaN and infinity
+        if not self.sampling.path_dependent:
+            return finite.long().view(1)
+        spoilt = torch.where(laws.is_spoilt(), SPOILT, SOUND)
+        return torch.where(finite, spoilt, NOT_FINITE).view(1)
 
     def _codes(self, laws: Laws, path: Tensor, tokens: Tensor) -> Tensor:
         """[D + 1] the stop code of each token [D + 1] of a verdict with this path [D] of rows."""
@@ -231,8 +240,3 @@ class Lane:
 def _parents(path: Tensor) -> Tensor:
     """[D + 1] the rows after which the tokens of a verdict with this path [D] come."""
     return torch.cat([path.new_zeros(1), path.clamp_min(0)])
-
-
-def _finite(logits: Tensor) -> Tensor:
-    """[1] int64: no NaN and no positive infinity (the maximum of a row carries both)."""
-    return logits.amax().isfinite().long().view(1)

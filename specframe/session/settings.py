@@ -28,6 +28,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_arguments(get_type_hints(Settings, include_extras=True), vars(self))
+        for group in ("sampling", "stop"):
+            config = getattr(self, group)
+            hints = get_type_hints(type(config), include_extras=True)
+            check_arguments(
+                {f"{group}.{key}": hint for key, hint in hints.items()},
+                {f"{group}.{key}": value for key, value in vars(config).items()},
+            )
 
     def numbers(self) -> str:
         """The settings that matter most, in one line."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,3 +147,24 @@ def test_engines_of_one_model_take_turns(monkeypatch: pytest.MonkeyPatch) -> Non
     for thread in threads:
         thread.join()
     assert most == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"sampling": {"temperature": -1.0}}, r"^sampling\.temperature=-1\.0 is out of range"),
+        (
+            {"sampling": {"temperature": float("nan")}},
+            r"^sampling\.temperature=nan is out of range",
+        ),
+        ({"sampling": {"temperature": "hot"}}, r"^sampling\.temperature=hot: expected a number"),
+        ({"sampling": {"top_k": 0}}, r"^sampling\.top_k=0 is out of range"),
+        ({"sampling": {"top_p": 1.5}}, r"^sampling\.top_p=1\.5 is out of range"),
+        ({"sampling": {"top_k": 2.0}}, r"^sampling\.top_k=2\.0: expected an integer"),
+    ],
+)
+def test_configs_made_by_hand_are_bound(given: dict[str, Any], sentence: str) -> None:
+    made = engine().settings
+    with pytest.raises(ConfigError, match=sentence):
+        replace(made, sampling=replace(made.sampling, **given["sampling"]))
+    assert replace(made, sampling=replace(made.sampling, temperature=1)).sampling.temperature == 1
