@@ -35,6 +35,11 @@ def payoff(
             "Nothing was drafted, since by the costs of this machine no draft was expected to pay: "
             "this is plain decoding."
         )
+    if not total.num_accepted:
+        return (
+            f"None of {total.num_drafted} drafted tokens was accepted, so drafting won nothing "
+            "here: a pass of more rows only takes longer."
+        )
     # Costs hold no text and no printing, which plain decoding would have as well.
     token_ms = (1e3 * total.decode_s - total.phase_ms.get("host", 0.0)) / total.num_step_tokens
     length = f"{total.acceptance_length:.2f} tokens a pass"
@@ -46,6 +51,13 @@ def payoff(
         return (
             f"It emitted {length}, {token_ms:.1f} ms a token. Whether that is faster than plain "
             "decoding was not measured: the same command with task=benchmark measures it."
+        )
+    if plain_ms / token_ms > (1 + _EVEN) * (total.acceptance_length or 1):
+        # No pass is cheaper than a plain step, so no speed is above the tokens of a pass.
+        return (
+            f"It emitted {length}, {token_ms:.1f} ms a token; the machine was slower when plain "
+            f"decoding was timed ({plain_ms:.1f} ms a step), so whether drafting paid is not "
+            "known: task=benchmark measures both side by side."
         )
     return (
         f"{_verdict(plain_ms / token_ms)}: a token took {token_ms:.1f} ms at {length}, a step of "

@@ -46,6 +46,18 @@ def test_it_says_whether_drafting_paid(seconds: float, said: str) -> None:
     assert said in payoff(PLANNED, summary(steps=10, seconds=seconds), context=150)
 
 
+def test_nothing_accepted_never_pays() -> None:
+    """On a busy machine a plain step that is timed later may seem slower."""
+    said = payoff(SimpleNamespace(), summary(steps=20, seconds=0.6), context=9, measured_ms=90.0)
+    assert said.startswith("None of 9 drafted tokens was accepted, so drafting won nothing here")
+
+
+def test_no_speed_is_above_the_tokens_of_a_pass() -> None:
+    said = payoff(SimpleNamespace(), summary(steps=10, seconds=0.6), context=9, measured_ms=90.0)
+    assert "the machine was slower when plain decoding was timed (90.0 ms a step)" in said
+    assert "not known" in said
+
+
 def test_without_costs_it_says_what_measures_it() -> None:
     said = payoff(SimpleNamespace(), summary(steps=10, seconds=0.6), context=150)
     assert said.startswith("It emitted 2.00 tokens a pass, 25.0 ms a token.")
