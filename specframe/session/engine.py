@@ -20,7 +20,7 @@ from specframe.session.arguments import (
     bound,
 )
 from specframe.session.declared_reads import host_reads
-from specframe.session.events import Event, events_of
+from specframe.session.events import Event, EventMaker, events_of
 from specframe.session.forking import forked
 from specframe.session.generation import Generation, Tally, say_exhausted
 from specframe.session.lane import Terms
@@ -159,7 +159,7 @@ class Engine:
             emissions = decoding.run(tokens, sequence=sequence)
             begun = next(emissions)
         seen = tally.watched(chain([begun], emissions))
-        yield from events_of(seen, text, self.decode if show_rejected else None)
+        yield from events_of(seen, EventMaker(text, self.decode if show_rejected else None))
         return self._answer(decoding, tally, tokens, text.tokens, text.shown)
 
     @overload

@@ -29,26 +29,38 @@ class Event:
     step: int
 
 
-def events_of(
-    emissions: Iterable[Emission],
-    text: TextStream,
-    shown: Callable[[Sequence[int]], str] | None,
-) -> Iterator[Event]:
-    """The events of one answer. shown: the text of rejected tokens; None: they are left out."""
-    for step, emission in enumerate(emissions):
-        record = emission.record
+class EventMaker:
+    """Makes the events of one answer. shown: the text of rejected tokens; None leaves them out."""
+
+    def __init__(self, text: TextStream, shown: Callable[[Sequence[int]], str] | None) -> None:
+        self._text, self._shown = text, shown
+        self._step = -1
+
+    def events(self, emission: Emission) -> Iterator[Event]:
+        """Those of the next emission."""
+        self._step += 1
+        step, record = self._step, emission.record
         if record is None:
             for token in emission.tokens:
-                yield Event("first", token, text.add(token), step)
-            continue
-        refused = None if shown is None else refused_token(record)
+                yield Event("first", token, self._text.add(token), step)
+            return
+        refused = None if self._shown is None else refused_token(record)
         for place, (kind, token) in enumerate(kinds_of(record)):
-            if shown is not None and place == record.num_accepted and refused is not None:
-                yield Event("rejected", refused, shown([refused]), step)
-            yield Event(kind, token, text.add(token), step)
-    rest = text.rest()
-    if rest:
-        yield Event("rest", -1, rest, step)
+            if self._shown and place == record.num_accepted and refused is not None:
+                yield Event("rejected", refused, self._shown([refused]), step)
+            yield Event(kind, token, self._text.add(token), step)
+
+    def rest(self) -> Iterator[Event]:
+        """What is left once the answer has ended: at most one event."""
+        if rest := self._text.rest():
+            yield Event("rest", -1, rest, self._step)
+
+
+def events_of(emissions: Iterable[Emission], maker: EventMaker) -> Iterator[Event]:
+    """The events of one answer."""
+    for emission in emissions:
+        yield from maker.events(emission)
+    yield from maker.rest()
 
 
 def kinds_of(record: StepRecord) -> list[tuple[Kind, int]]:

@@ -14,8 +14,10 @@ from specframe.measure.batch_times import BatchTimes
 from specframe.measure.clock import Clock
 from specframe.records import Emission, Observer, is_warm
 from specframe.registry import word_of
+from specframe.session.events import Event, EventMaker
 from specframe.session.generation import Generation, Tally
 from specframe.session.lane import Terms
+from specframe.session.text_stream import TextStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,24 @@ class Lanes:
                 answer=self._answer(progress.loop, tally, request.prompt_tokens, tokens),
                 warm=is_warm(progress.loop.components.drafter),
             )
+
+    def events(self, requests: Iterable[Request]) -> Iterator[tuple[int, Event]]:
+        """(number of the request, event) as they come; a refused prompt's error is raised."""
+        makers: dict[int, EventMaker] = {}
+        for progress in self.run(requests):
+            if progress.error is not None:
+                raise progress.error
+            assert progress.emission is not None
+            number = progress.request.number
+            if number not in makers:
+                text = TextStream(progress.loop.components.target.tokenizer)
+                makers[number] = EventMaker(text, None)
+            own = makers[number]
+            for event in own.events(progress.emission):
+                yield number, event
+            if progress.is_over:
+                for event in makers.pop(number).rest():
+                    yield number, event
 
     def _begin(self, lane: int, request: Request) -> Progress:
         loop = Decoding(

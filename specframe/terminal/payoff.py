@@ -53,15 +53,19 @@ def payoff(
             "decoding was not measured: the same command with task=benchmark measures it."
         )
     if plain_ms / token_ms > (1 + _EVEN) * (total.acceptance_length or 1):
-        # No pass is cheaper than a plain step, so no speed is above the tokens of a pass.
-        return (
-            f"It emitted {length}, {token_ms:.1f} ms a token; the machine was slower when plain "
-            f"decoding was timed ({plain_ms:.1f} ms a step), so whether drafting paid is not "
-            "known: task=benchmark measures both side by side."
-        )
+        return _unknown(length, token_ms, plain_ms)
     return (
         f"{_verdict(plain_ms / token_ms)}: a token took {token_ms:.1f} ms at {length}, a step of "
         f"plain decoding {plain_ms:.1f} ms ({source}). task=benchmark measures both side by side."
+    )
+
+
+def _unknown(length: str, token_ms: float, plain_ms: float) -> str:
+    """For a speed above the tokens of a pass, since no pass is cheaper than a plain step."""
+    return (
+        f"It emitted {length}, {token_ms:.1f} ms a token; the machine was slower when plain "
+        f"decoding was timed ({plain_ms:.1f} ms a step), so whether drafting paid is not known: "
+        "task=benchmark measures both side by side."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,13 @@ from specframe.errors import ConfigError
 from specframe.records import StepRecord
 from specframe.runtime.packed import Packed
 from specframe.session.engine import Engine
+from specframe.session.events import Event
 from specframe.session.lanes import Lanes, Progress, Request
 from specframe.target.base import causal_rows
 from specframe.target.hf import HF
 from specframe.testing.host_reads import HostReads
 from specframe.types import Rows
-from tests.small_models import Composition, lm_of, model, target, toy, tree_of
+from tests.small_models import Composition, drafter_of, lm_of, model, target, toy, tree_of
 from tests.turns import rest_slow
 
 PROMPTS = [[0, 1, 2, 0, 1], [3, 1, 4], [5], [2, 2, 2, 2, 2, 2, 2], [0, 1, 2, 0, 1], [4, 3, 2, 1]]
@@ -179,6 +181,40 @@ def test_a_list_in_a_list_out() -> None:
     assert engine.generate(["abc"], log_probs=True) == expected[:1]
     with pytest.raises(ConfigError, match="batch_size=0 is out of range"):
         engine.generate(prompts, batch_size=0)
+
+
+def test_several_streams_are_those_of_one_each() -> None:
+    engine = load(["target=toy", "drafter=lm", "tree=static", "max_new_tokens=12"])
+    prompts = ["abc", "cab", "bab", "f"]
+    requests = [
+        Request(number=number, prompt_tokens=engine.encode(prompt))
+        for number, prompt in enumerate(prompts)
+    ]
+    found: dict[int, list[Event]] = {}
+    order = []
+    for number, event in engine.lanes(2).events(requests):
+        found.setdefault(number, []).append(event)
+        order.append(number)
+    assert found == {i: [*engine.stream(prompt)] for i, prompt in enumerate(prompts)}
+    assert order != sorted(order), "they come side by side"
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_many_prompts() -> None:
+    """300 prompts in eight lanes leave no tensors behind."""
+    engine = Composition(
+        target=target("llama"), drafter=drafter_of("noisy", "llama"), tree=tree_of("dynamic")
+    ).engine(6)
+    prompts = [[1 + place % 7, 2 + place % 5, 3] for place in range(300)]
+
+    def tensors() -> int:
+        gc.collect()
+        return sum(isinstance(each, Tensor) for each in gc.get_objects())
+
+    engine.generate(prompts[:40], batch_size=8)
+    before = tensors()
+    engine.generate(prompts, batch_size=8)
+    assert tensors() <= before + 40, "a lane keeps what its last answer needed, and no more"
 
 
 # Controls: what would make an answer depend on its company is seen by the tests above.
