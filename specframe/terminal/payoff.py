@@ -7,6 +7,14 @@ from typing import Protocol, runtime_checkable
 from specframe.measure.metrics import RunSummary
 from specframe.planning.cost_table import CostTable
 
+_NO_DRAFT = (
+    "Nothing was drafted, since by the costs of this machine no draft was expected to pay: this is "
+    "plain decoding."
+)
+_NONE_ACCEPTED = (
+    "None of {} drafted tokens was accepted, so drafting won nothing here: a pass of more rows only "
+    "takes longer."
+)
 _EVEN = 0.03  # costs are measured in a few seconds: nearer to 1 than this is no difference
 
 
@@ -31,15 +39,9 @@ def payoff(
     if total.synthetic or not total.num_steps or not (known or total.num_drafted):
         return ""
     if not total.num_drafted:
-        return (
-            "Nothing was drafted, since by the costs of this machine no draft was expected to pay: "
-            "this is plain decoding."
-        )
+        return _NO_DRAFT
     if not total.num_accepted:
-        return (
-            f"None of {total.num_drafted} drafted tokens was accepted, so drafting won nothing "
-            "here: a pass of more rows only takes longer."
-        )
+        return _NONE_ACCEPTED.format(total.num_drafted)
     # Costs hold no text and no printing, which plain decoding would have as well.
     token_ms = (1e3 * total.decode_s - total.phase_ms.get("host", 0.0)) / total.num_step_tokens
     length = f"{total.acceptance_length:.2f} tokens a pass"
