@@ -12,8 +12,8 @@ _NO_DRAFT = (
     "plain decoding."
 )
 _NONE_ACCEPTED = (
-    "None of {} drafted tokens was accepted, so drafting won nothing here: a pass of more rows only "
-    "takes longer."
+    "None of {} drafted tokens was accepted, so drafting won nothing here: a pass of more rows "
+    "only takes longer."
 )
 _EVEN = 0.03  # costs are measured in a few seconds: nearer to 1 than this is no difference
 
