@@ -107,8 +107,8 @@ ORDER: dict[str, str] = {
     "lookahead_window",
     "planning": "cost_table rank_paths rank_learner tree_speed lookup_chances source_explanation",
     "report": "canvas run_answers numbers traces runs run_sides conditions groups comparable "
-    "lossiness cells labels marks cost_bars charts reasons paired tables summary page result_file "
-    "readme_tables results",
+    "lossiness cells labels marks cost_bars lane_curves charts reasons paired tables summary page "
+    "result_file readme_tables results",
     "session": "chat_settings prompt_encoding arguments batched row_table generation text_stream "
     "events stopping settings declared_reads shared_pass lane lanes forking engine warmup "
     "model_facts manifest run_state",

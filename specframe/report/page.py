@@ -13,6 +13,7 @@ from specframe.report import charts, tables
 from specframe.report.cells import counted, plainly
 from specframe.report.comparable import comparable_sets
 from specframe.report.groups import Group
+from specframe.report.lane_curves import lane_curves
 from specframe.report.reasons import why
 from specframe.report.runs import FinishedRun, flattened
 from specframe.report.summary import Content, set_title, summary, warnings
@@ -74,6 +75,21 @@ def _part(number: int, sets: Sequence[Sequence[Group]]) -> dict[str, Any]:
     }
 
 
+def _lanes(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Throughput against latency of the runs that measured it."""
+    from markupsafe import Markup
+
+    return [
+        {
+            "run": curves.run,
+            "sentences": curves.sentences,
+            "table": curves.table,
+            "pictures": {size: Markup(svg) for size, svg in curves.pictures.items()},
+        }
+        for curves in lane_curves(runs)
+    ]
+
+
 def _facts(content: Content) -> dict[str, Any]:
     groups, runs = content.groups, content.listed.folders
     sets = comparable_sets(groups)
@@ -87,6 +103,7 @@ def _facts(content: Content) -> dict[str, Any]:
         "summary": summary(content),
         "warnings": warnings(content),
         "parts": [_part(number, sets) for number in range(len(sets))],
+        "lanes": _lanes(runs),
         "comparisons": tables.comparisons(content.comparisons) if content.comparisons else None,
         "seeds": tables.seeds(groups),
         "spreads": [(group, spread) for group in groups if (spread := _spread(group))],
