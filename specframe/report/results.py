@@ -66,6 +66,7 @@ def record(name: str, command: str, *, num_lines: int, root: Path = ROOT) -> Pat
     sys.stderr.write(done.stdout)
     if done.returncode:
         raise ConfigError(f"{command}: exit code {done.returncode}; nothing is recorded")
+    printed = done.stdout.replace(str(Path.cwd()), ".")  # no reader has this folder
     manifest = {**surroundings({}), "hardware": hardware(torch.device("cpu"))}
     result = {
         "kind": "output",
@@ -73,7 +74,7 @@ def record(name: str, command: str, *, num_lines: int, root: Path = ROOT) -> Pat
         "commands": [command],
         **surroundings_of(manifest),
         "num_lines": num_lines,
-        "output": [line for line in done.stdout.splitlines() if line.strip()],
+        "output": [line for line in printed.splitlines() if line.strip()],
     }
     write_result(path, result)
     return path

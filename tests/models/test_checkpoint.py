@@ -115,7 +115,10 @@ def _cut(folder: Path, share: float) -> None:
         (lambda folder: _cut(folder, 0.5), "Safetensor"),
         (lambda folder: _cut(folder, 0.0), "Safetensor"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99), "Safetensor"),
-        (lambda folder: (folder / "config.json").write_text("[1]"), ""),
+        (
+            lambda folder: (folder / "config.json").write_text("[1]"),
+            "model_type. key in its config.json",
+        ),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json"),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors"),
     ],

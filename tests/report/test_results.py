@@ -235,6 +235,9 @@ def test_what_a_command_prints_is_recorded(
     assert " ".join(lines[5:]).endswith("whole in [said.json](said.json).")
     assert read_result(path)["commands"] == ["seq 5; printf 'x%.0s' {1..300}"]
     assert "5" in capsys.readouterr().err
+    here = results.record("here", 'echo "$PWD/a.py: warning"', num_lines=1, root=tmp_path)
+    assert read_result(here)["output"] == ["./a.py: warning"]
+    here.unlink()
     with pytest.raises(ConfigError, match="exit code 3; nothing is recorded"):
         results.record("bad", "exit 3", num_lines=3, root=tmp_path)
     assert [each.stem for each in path.parent.iterdir()] == ["said"]
