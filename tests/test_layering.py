@@ -119,8 +119,8 @@ ORDER: dict[str, str] = {
     "training": "origin samples schedule head_shape warm_start feature_cache batches loader "
     "teacher_laws unroll losses chains head_module training_progress fit course",
     "api": "run_result task_tables tasks",
-    "storage": "cache_folder whole_files secret_keys digests arrays differences system_errors "
-    "folder_lock run_folder lines",
+    "storage": "cache_folder closing whole_files secret_keys digests arrays differences "
+    "system_errors folder_lock run_folder lines",
 }
 # Package from elsewhere -> the modules of ours that may import it.
 OUTSIDE: dict[str, str] = {

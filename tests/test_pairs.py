@@ -34,6 +34,7 @@ from specframe.tree.base import TREES
 from tests import small_models as models
 from tests.heads.small_heads import words_for
 from tests.turns import rest_slow
+from tests.user_modules import written
 
 SILENT = '''
 import torch
@@ -259,9 +260,7 @@ def test_every_drafter_ends_where_all_is_banned(
     drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the prefill and inside a draft; the next answer is as if nothing had been."""
-    name = f"silent_pairs_{tmp_path.name}"
-    (tmp_path / f"{name}.py").write_text(SILENT, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    name = written(SILENT, stem="silent_pairs", folder=tmp_path, patch=monkeypatch)
     silent = importlib.import_module(name).Silent
     row = {"target": "llama", "drafter": drafter, "tree": "dynamic", "accept": "match"}
     made = engine({**row, "sampling.processors": f"['{name}:Silent']"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from specframe.errors import ConfigError
+from specframe.storage.closing import Closing
 from specframe.storage.system_errors import place_named_by
 
 
@@ -24,7 +24,7 @@ def lock(descriptor: int, refusal: str) -> None:
             return
 
 
-class FolderLock:
+class FolderLock(Closing):
     """A folder that one command works in; it is made if it is not there.
 
     named_by: the key by which the user named the folder. Raises ConfigError if another command
@@ -42,12 +42,6 @@ class FolderLock:
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free the folder."""

@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from specframe.errors import ConfigError
+from specframe.storage.closing import Closing
 from specframe.storage.differences import first_difference
 from specframe.storage.folder_lock import lock
 from specframe.storage.whole_files import write_whole
@@ -16,7 +17,7 @@ from specframe.storage.whole_files import write_whole
 _FOLDER = "hydra.run.dir"  # a key that names the folder of a file, not the file
 
 
-class LineFile:
+class LineFile(Closing):
     """Appends lines to a file; they are on the disk when `add_lines` returns.
 
     The settings on which the lines depend lie beside the file as `*.settings.json`, and a file that
@@ -42,12 +43,6 @@ class LineFile:
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file, which frees its lock."""

@@ -12,9 +12,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from specframe.errors import ConfigError
+from specframe.storage.closing import Closing
 from specframe.storage.folder_lock import FolderLock
 from specframe.storage.secret_keys import is_secret
 from specframe.storage.system_errors import place_named_by
@@ -28,7 +29,7 @@ _MOST_FILES = 10_000  # of a folder whose files stand for it
 _LONGEST_SHOWN = 60  # characters of a value in a message
 
 
-class RunFolder:
+class RunFolder(Closing):
     """The folder of one run, locked from here to `close`, also by a kill.
 
     config: plain values that the results depend on; named_by: the key by which the user named the
@@ -50,12 +51,6 @@ class RunFolder:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free the folder for another command."""

@@ -29,6 +29,7 @@ from tests.small_models import (
     tree_of,
 )
 from tests.turns import in_turn
+from tests.user_modules import written
 
 RULES = '''
 import torch
@@ -63,10 +64,7 @@ class OnlyTwo:
 @pytest.fixture
 def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module of a user's own processors."""
-    name = f"rules_of_{tmp_path.name}"
-    (tmp_path / f"{name}.py").write_text(RULES, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return name
+    return written(RULES, stem="rules_of", folder=tmp_path, patch=monkeypatch)
 
 
 PENALTIES: list[dict[str, Any]] = [

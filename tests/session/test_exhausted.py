@@ -28,6 +28,7 @@ from tests.small_models import (
     tree_of,
 )
 from tests.turns import rest_slow
+from tests.user_modules import written
 
 SCRIPT = '''
 import torch
@@ -61,10 +62,7 @@ RULES: dict[str, tuple[AcceptRule, How]] = {
 @pytest.fixture
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The name of a module with processors that ban everything."""
-    name = f"silent_{tmp_path.name}"
-    (tmp_path / f"{name}.py").write_text(SCRIPT, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return __import__(name)
+    return __import__(written(SCRIPT, stem="silent", folder=tmp_path, patch=monkeypatch))
 
 
 def engine_of(module: Any, kind: str, tree: str, rule: str, temperature: float) -> Engine:

@@ -10,6 +10,7 @@ import pytest
 
 from specframe import load
 from specframe.errors import ConfigError
+from tests.user_modules import written
 
 MODULE = '''
 import torch
@@ -28,9 +29,7 @@ class Spoils:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    name = f"spoilt_{tmp_path.name}"
-    (tmp_path / f"{name}.py").write_text(MODULE, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    name = written(MODULE, stem="spoilt", folder=tmp_path, patch=monkeypatch)
     return importlib.import_module(name)
 
 

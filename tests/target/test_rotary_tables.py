@@ -13,6 +13,7 @@ import torch
 from specframe.cache.dynamic import DynamicCache
 from specframe.drafter.none import NoDraft
 from specframe.errors import IncompatibleComponents
+from specframe.session import shared_pass
 from specframe.target import base
 from specframe.target.hf import HF
 from specframe.testing.tiny_models import full_logits, model
@@ -136,6 +137,23 @@ def test_drafts_across_the_border_keep_the_text(kind: str) -> None:
         assert outcome.tokens == text
         if drafter is perfect and tree == "chain":
             assert [len(record.path) for record in outcome.records] == [4, 4, 4, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lanes_on_both_sides_of_the_border_keep_their_tables(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share no pass; those of one table do. In one pass for all, a text would be another's."""
+    made = held(kind)
+    composition = Composition(target=made, drafter=lm_of(made, made), tree=tree_of("chain"))
+    engine = composition.engine(4)
+    prompts = [list(PROMPT), list(PROMPT[:9]), list(PROMPT[3:38]), list(PROMPT[5:12])]
+    alone = [engine.generate(prompt).tokens for prompt in prompts]
+    together = engine.generate(prompts, batch_size=4)
+    assert [answer.tokens for answer in together] == alone
+    monkeypatch.setattr(shared_pass, "table_of", lambda target, reach: None)
+    mixed = engine.generate([*prompts[1:], prompts[0]], batch_size=4)
+    assert [answer.tokens for answer in mixed] != [*alone[1:], alone[0]]
 
 
 def test_text_that_ends_at_the_border_is_that_of_transformers() -> None:

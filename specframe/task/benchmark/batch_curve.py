@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.table import Table
@@ -127,12 +127,10 @@ def compared(points: Sequence[BatchPoint], *, plain: str | None) -> list[BatchPo
         return mine / other if mine and other else None
 
     return [
-        BatchPoint(
-            **asdict(point)
-            | {
-                "throughput_ratio": ratio(point.throughput, base.get(point.batch_size)),
-                "over_best_plain": ratio(point.throughput, best),
-            }
+        replace(
+            point,
+            throughput_ratio=ratio(point.throughput, base.get(point.batch_size)),
+            over_best_plain=ratio(point.throughput, best),
         )
         for point in points
     ]

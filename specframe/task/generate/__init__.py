@@ -101,9 +101,7 @@ class Generate(Task):
                 continue
             if len(records) > 1:
                 left = _time_left(results.summary, number - 1, len(records))
-                named = record.category or ("" if record.id is None else str(record.id))
-                parts = [f"{number}/{len(records)}", named, left]
-                display.heading("  ".join(part for part in parts if part))
+                display.heading(_heading(record, f"{number}/{len(records)}", left))
             for turn in range(len(answers), len(record.turns)):
                 entry = AnsweredTurn(record=record, turn=turn, number=number)
                 if not self._answer(engine, entry, answers, display, results):
@@ -124,11 +122,8 @@ class Generate(Task):
 
         def show(entry: AnsweredTurn, finished: FinishedAnswer) -> None:
             assert finished.answer is not None
-            record = entry.record
-            named = record.category or ("" if record.id is None else str(record.id))
             left = _time_left_together(results.summary, len(records))
-            parts = [f"{entry.number}/{len(records)}", named, left]
-            display.heading("  ".join(part for part in parts if part))
+            display.heading(_heading(entry.record, f"{entry.number}/{len(records)}", left))
             if self.stream:
                 display.prompt(entry.text)
                 display.say(finished.answer.text)
@@ -206,6 +201,12 @@ def _learn(engine: Engine, record: PromptRecord, answers: Sequence[str]) -> None
 def _records(job: Job) -> list[PromptRecord]:
     """The user's prompts, or else a single built-in one."""
     return [first_prompt()] if job.prompt is None and job.prompts is None else job.records()
+
+
+def _heading(record: PromptRecord, place: str, left: str) -> str:
+    """What stands above an answer among several: its place, its name, the time that is left."""
+    named = record.category or ("" if record.id is None else str(record.id))
+    return "  ".join(part for part in (place, named, left) if part)
 
 
 def _time_left(summary: RunSummary, done: int, count: int) -> str:
